@@ -12,7 +12,7 @@ from ...engine.laws import Categorical
 from ...methods.parts.windows import JacobiInit
 from ..draft_model import TokenModel, catch_up
 from ..shared_coins import InnerCoins
-from ..sound_laws import mended
+from ..sound_laws import faults, mended
 from .coupled import CoupledJacobiDrafter, settled
 
 _FLOOR = 1e-4  # added to a drafter's probabilities before they are divided by each other
@@ -39,6 +39,7 @@ class RefinedJacobiDrafter(CoupledJacobiDrafter):
         trust: bound of the ratio, and of its inverse.
     """
 
+    carries = True  # what is drawn lives on from round to round, see `GuardedDrafter`
     _known: list[int]  # per row, places before this one are in the drafter's cache as committed
 
     def __init__(
@@ -76,13 +77,14 @@ class RefinedJacobiDrafter(CoupledJacobiDrafter):
         given = law = window.law.probs
         tokens, read = window.tokens, self._read
         foreseen = torch.zeros_like(tokens, dtype=torch.bool)
+        good = ~foreseen
         if shift is not None and before is not None and read is not None:
             index = shift[:, None] + self._places
             foreseen = index <= before.lengths[:, None]
             read = pick(read, index.clamp_max(read.shape[1] - 1))
         for number in range(self.refinements):
-            now = self._laws_at(context, tokens)[:, : window.nodes]
-            after = now
+            now, told = (x[:, : window.nodes] for x in self._laws_at(context, tokens))
+            after, good = now, good & told
             if read is not None:
                 ratio = (now + _FLOOR) / (read + _FLOOR)
                 corrected = given * ratio.clamp(1 / self.trust, self.trust)
@@ -93,15 +95,17 @@ class RefinedJacobiDrafter(CoupledJacobiDrafter):
                 token_probs(after, tokens) / token_probs(law, tokens), window.lengths
             )
             tokens, law = settled(after, law, tokens, stays, own), after
-        self._read = self._laws_at(context, tokens)
-        return Draft(tokens, window.lengths, Categorical(law))
+        self._read = self._laws_at(context, tokens)[0]
+        draft = Draft(tokens, window.lengths, Categorical(law))
+        draft.faulty = faults(good, draft)
+        return draft
 
-    def _laws_at(self, context: Context, tokens: Tensor) -> Tensor:
-        """The drafter's laws `[B, 1 + W, V]` at the window and behind it."""
+    def _laws_at(self, context: Context, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """The drafter's laws `[B, 1 + W, V]` at the window and behind it, and if they are any."""
         inputs, first = catch_up(context, self._known)
         laws = self.model.extend(torch.cat([inputs, tokens], dim=1), first)
         self._known = [base - 1 for base in context.base]
-        return mended(laws[:, inputs.shape[1] - 1 :])[0]
+        return mended(laws[:, inputs.shape[1] - 1 :])
 
     def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
         super().observe(context, draft, scores, verdict)

@@ -52,11 +52,11 @@ def temper(network: nn.Module, example: HeadBatch) -> None:
     pictures = example.embedded[example.images.visual(example.mask)].float()
     size = example.features[example.mask].float().square().mean()
     spread, ways = torch.linalg.eigh(pictures.T @ pictures / len(pictures))
-    attention = network.layers[0].self_attn
     factor = (ways * (1 + spread.clamp_min(0) / size).rsqrt()) @ ways.T
-    factor = factor.to(attention.k_proj.weight)
+    attention = network.layers[0].self_attn
     for name in ("k_proj", "v_proj"):
-        setattr(attention, name, Tempered(getattr(attention, name), factor))
+        plain = getattr(attention, name)
+        setattr(attention, name, Tempered(plain, factor.to(plain.weight)))
 
 
 def untempered(network: nn.Module) -> None:

@@ -19,7 +19,9 @@ METHODS = serving("image")
 PROMPT = "a photo of a red circle"
 SPECULATIVE = [name for name in METHODS if name != "plain"]
 RESOLVED = {name: SpecConfig(name).resolve("image") for name in SPECULATIVE}
-DRAFTED = [n for n, c in RESOLVED.items() if c.drafts and c.needs == ("drafter",)]
+NEEDS_ONE = [n for n, c in RESOLVED.items() if c.drafts and c.needs == ("drafter",)]
+CARRIED = ["scd-refined"]  # tokens live on: the window goes on without what the drafter says
+DRAFTED = [name for name in NEEDS_ONE if name not in CARRIED]
 TARGETED = [name for name in METHODS if name not in ("drafter-only", "upsample-only")]
 
 
@@ -62,6 +64,18 @@ def test_a_drafter_without_numbers(pipe, caplog, method):
     assert "laws that are none" in out.stats.fault
     assert out.stats.as_dict()["fault"] == out.stats.fault
     assert out.images.shape == (1, 16)
+    assert out.stats.emitted == [16]
+
+
+@pytest.mark.parametrize("method", CARRIED)
+def test_a_window_goes_on_without_the_drafter(pipe, caplog, method):
+    spoil(pipe.drafter)
+    pipe.enable_speculation(SpecConfig(method=method))
+    with caplog.at_level(logging.WARNING):
+        out = draw(pipe)
+    told = [r.message for r in caplog.records if "drafter" in r.message]
+    assert told == ["the drafter has no laws in places; there it draws at random"]
+    assert out.stats.fault is None
     assert out.stats.emitted == [16]
 
 
