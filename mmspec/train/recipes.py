@@ -65,7 +65,7 @@ def _stage(
 
 
 _SIZED = "init size:resolution"
-_HEAD = "init data settings rate max_new_tokens objective reference"
+_HEAD = "init data settings rate max_new_tokens objective reference keep"
 _drawing = partial(_stage, "image.target:ImageTargetRecipe", options=_SIZED)
 # any number of processes train them
 _shared = partial(_stage, parallel=True)

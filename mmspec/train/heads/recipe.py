@@ -34,6 +34,7 @@ from ...models.loading import cast, load_strict
 from ...registry import check_name
 from ..base import BaseRecipe, hybrid_optimizers
 from ..card import write_card
+from ..kept import averaged, check_keep
 from ..trainer import Loss, TrainConfig
 from .curricula import CURRICULA
 from .head_batch import HeadBatch
@@ -62,6 +63,8 @@ class HeadRecipe(BaseRecipe):
         reference: head of the folder of the same method, beside which places are chosen that can be
             learned, see `head_loss`; None: all count.
         counts: see `NewHead`.
+        keep: share of the weights that it starts from in the average that is exported, of a run
+            that goes on from its own (WiSE-FT, Wortsman et al. 2022).
 
     Attributes:
         limits: of the card: what the head is not good for.
@@ -87,6 +90,7 @@ class HeadRecipe(BaseRecipe):
         objective: str | None,
         reference: str | None,
         counts: Callable[[], Tensor] | None = None,
+        keep: float = 0.0,
     ) -> None:
         super().__init__(config, pipeline, 0.0)
         self.method, self.teacher = method, teacher
@@ -104,6 +108,8 @@ class HeadRecipe(BaseRecipe):
         self.draw = self.pool.draw
         if method == "msd":
             temper(self.model.network, teacher.on_device(self.pool.batch(0, True)))
+        check_keep(keep, init, method)
+        self.keep, self.first_weights = keep, copy.deepcopy(self.model.state_dict())
 
     @property
     @abstractmethod
@@ -163,7 +169,8 @@ class HeadRecipe(BaseRecipe):
         They are real generations, greedy and at temperature 1; at every depth, how often a drafted
         token stood if those before it did.
         """
-        return acceptance_figures(lambda temperature: self.accepted(model, temperature))
+        kept = averaged(model, self.first_weights, self.keep)
+        return acceptance_figures(lambda temperature: self.accepted(kept, temperature))
 
     def accepted(self, model: PublishedHead, temperature: float) -> SpecStats:
         """Statistics of the head's chains of at most `DRAFTED` tokens, on held-out prompts."""
@@ -176,6 +183,8 @@ class HeadRecipe(BaseRecipe):
 
     def export(self, model: nn.Module, record: dict[str, Any]) -> None:
         assert isinstance(model, PublishedHead)
+        record["config"]["keep"] = self.keep
+        model = averaged(model, self.first_weights, self.keep)
         folder = self.pipeline / "heads" / self.method
         untempered(model)
         with atomic_folder(folder) as part:

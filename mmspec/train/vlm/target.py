@@ -26,6 +26,7 @@ from ...models.loading import load_component, load_strict
 from ...models.transformers.vlm_folder import VERDICT_WORDS
 from ...registry import check_name
 from ..card import write_card
+from ..kept import averaged, check_keep
 from ..net2net import net2net
 from ..patch_reader import PatchReader
 from ..tokenizers import exchange_tokenizer
@@ -103,10 +104,7 @@ class VlmTargetRecipe(VlmRecipe):
         super().__init__(config, pipeline, rate, processor, charts, seen)
         self.origin = vlm_folder(pipeline, init) if init else None
         self.stage, self.keep = stage, keep
-        if not 0 <= keep < 1 or (keep and init != stage):
-            raise InputError(
-                f"keep must be from 0 to 1, of a run with --init {stage}, not {keep:g}"
-            )
+        check_keep(keep, init, stage)
         vlm = build_model(stage, self.tokenizer)
         if init is not None:
             self._start(vlm, init)
@@ -133,14 +131,7 @@ class VlmTargetRecipe(VlmRecipe):
 
     def kept(self, model: Any) -> LlavaForConditionalGeneration:
         """The model without its reader, or its average with what it started from."""
-        vlm = super().kept(model)
-        if not self.keep:
-            return vlm
-        assert self.first is not None
-        mixed = copy.deepcopy(vlm).requires_grad_(False)
-        for name, weight in mixed.named_parameters():  # one that layers share comes once
-            weight.lerp_(self.first[name].to(weight), self.keep)
-        return mixed
+        return averaged(super().kept(model), self.first or {}, self.keep)
 
     def _start(self, vlm: LlavaForConditionalGeneration, init: str) -> None:
         """Take the weights of a trained stage."""
