@@ -21,7 +21,7 @@ TAUGHT_ALONG = "text_encoder"  # with a network whose card says so
 def test_files_fit_into_a_wheel():
     sizes = {path: path.stat().st_size for path in MODELS.rglob("*") if path.is_file()}
     assert max(sizes.values()) <= 16 * MEGABYTE
-    assert sum(sizes.values()) <= 90 * MEGABYTE
+    assert sum(sizes.values()) <= 95 * MEGABYTE
     assert {path.suffix for path in sizes} <= SUFFIXES
 
 
