@@ -141,10 +141,9 @@ def test_reports_of_another_shape(report, tmp_path, change, message):
 def test_reports_of_earlier_runs_are_read_and_drawn(tmp_path):
     """Stored reports are drawn; what they do not tell is not shown."""
     stored = sorted((Path(mmspec.__file__).parents[1] / "assets" / "reports").glob("*/report.json"))
-    assert len(stored) >= 8
-    for path in stored:
-        report = Report.read(path)
-        assert report.date is None
+    earlier = [one for one in map(Report.read, stored) if one.date is None]
+    assert len(earlier) >= 5
+    for report in earlier:
         assert "p95" not in (page := to_markdown(report))
         assert "Share of the drafts" not in page
         assert report.suite in page

@@ -115,7 +115,7 @@ def test_evidence_is_what_is_in_the_reports(report, tmp_path, monkeypatch):
     assert mark(text, "scd", "image: embedded") == matrix.MEASURED
     assert mark(text, "sjd", "image: embedded") == matrix.TRAINED
     assert mark(text, "scd", "vlm: embedded") == matrix.TRAINED
-    assert mark(text, "dflash", "vlm: embedded") == matrix.OPEN  # no such head ships
+    assert mark(text, "medusa", "vlm: embedded") == matrix.OPEN  # no such head ships
     assert mark(text, "eagle", "image: Janus, Emu3, Chameleon") == matrix.OPEN
     assert mark(text, "cool-sd", "image: contract") == "bounded"
     # a model that does not ship, a run that was cut short: no evidence
