@@ -24,8 +24,8 @@ def test_methods_are_those_that_a_model_can_run(page):
     assert not {"eagle", "hydra", "verdict", "plain"} & set(offered)
     offered, first = page._offered(tab, "embedded-vlm")
     assert first == "eagle"
-    assert {"vispec", "specvlm", "msd", "flash"} <= set(offered)
-    assert not {"hydra", "dflash"} & set(offered)
+    assert {"vispec", "specvlm", "msd", "flash", "hydra", "dflash"} <= set(offered)
+    assert not {"medusa", "eagle3"} & set(offered)
     page.folders = Folders(anywhere=True)
     here = str(page.cache.folder("vlm", "vlm"))
     assert page._offered(tab, "embedded-vlm", here, visitor())[1] == "draft"
