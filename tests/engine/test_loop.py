@@ -19,7 +19,7 @@ from mmspec.draft.tree.merged import MergedDrafter
 from mmspec.engine.accept.token import TokenRule
 from mmspec.engine.coins import ProductionCoins
 from mmspec.engine.draft import Context, Draft, Interrupted, Scores, Verdict
-from mmspec.engine.laws import ContractError, OneHot, Opaque
+from mmspec.engine.laws import ContractError, OneHot, Opaque, TargetError
 from mmspec.engine.length.constant import ConstantLength, HeuristicLength
 from mmspec.engine.loop import advance, run
 from mmspec.engine.protocols import Engine
@@ -538,3 +538,21 @@ def test_who_takes_in_no_sample_is_refused_before_any_is_drawn():
     engine = Engine(Seated(Table(2, 7)), drafter, *parts)
     with pytest.raises(ContractError, match="Unseated takes in no sample while others run"):
         run(engine, 3, 4, SpecStats(), at_once=2)
+
+
+def test_a_fault_of_the_target_names_the_sample():
+    """Not the row that it has."""
+
+    class Faulty(TableTarget):
+        def seat(self, context, rows):
+            pass
+
+        def score(self, context, draft):
+            scores = super().score(context, draft)
+            laws = scores.laws.clone()
+            laws[[sample == 2 for sample in context.samples]] = float("nan")
+            return Scores(laws)
+
+    parts = NullDrafter(), TokenRule(), ConstantLength(0), ProductionCoins([0, 1, 2])
+    with pytest.raises(TargetError, match="behind token 0 of row 2 are no numbers"):
+        run(Engine(Faulty(Table(2, 7)), *parts), 3, 4, SpecStats(), at_once=1)

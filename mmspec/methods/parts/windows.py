@@ -93,7 +93,7 @@ PARTS = (
         "scd-refined",
         "refined-jacobi",
         "token",
-        "the same, and a smaller model corrects the window as it changes",
+        "a coupled window, which a smaller model corrects as its tokens change",
         knob="window",
         sweep=(8, 16, 32, 48),
     ),

@@ -11,6 +11,7 @@ import numpy as np
 # Zhang et al. 2024, section 3.2)
 DEPTHS = (1, 1, 2, 3)
 LAWS = 0.5  # part of a curriculum after which heads of EAGLE's kind learn laws, not states
+FIRST_SEEN, ALL_SEEN = 0.1, 0.5  # parts of MSD's after which some pictures are shown, and all
 # whether pictures are shown, and arguments of `head_loss`
 Curriculum = Callable[[float, np.random.Generator], tuple[bool, dict[str, Any]]]
 
@@ -44,10 +45,11 @@ def vispec(done: float, rng: np.random.Generator) -> tuple[bool, dict[str, Any]]
 def msd(done: float, rng: np.random.Generator) -> tuple[bool, dict[str, Any]]:
     """MSD: text alone first, then ever more pictures (Lin et al. 2025, section 3.3).
 
-    Their probability rises from 0 at a tenth of the run to 1 in the middle. The paper's text alone
-    takes longer; it brings nothing where an answer says little without its picture.
+    Their probability rises from 0 at `FIRST_SEEN` to 1 at `ALL_SEEN`. The paper's text alone takes
+    longer; it brings nothing where an answer says little without its picture.
     """
-    return bool(rng.random() < (done - 0.1) / (LAWS - 0.1)), levels(done, rng)[1]
+    shown = (done - FIRST_SEEN) / (ALL_SEEN - FIRST_SEEN)
+    return bool(rng.random() < shown), levels(done, rng)[1]
 
 
 CURRICULA: dict[str, Curriculum] = {

@@ -93,6 +93,7 @@ class HeadRecipe(BaseRecipe):
         keep: float = 0.0,
     ) -> None:
         super().__init__(config, pipeline, 0.0)
+        check_keep(keep, init, method)
         self.method, self.teacher = method, teacher
         teacher.model.requires_grad_(False)
         self.model = new_head(method, teacher.model, settings or {}, counts)
@@ -106,9 +107,7 @@ class HeadRecipe(BaseRecipe):
         self.reference = None if reference is None else self._head(f"heads/{reference}").eval()
         self.pool = LessonPool(self.lessons, config.device)
         self.draw = self.pool.draw
-        if method == "msd":
-            temper(self.model.network, teacher.on_device(self.pool.batch(0, True)))
-        check_keep(keep, init, method)
+        temper(self.model.network, lambda: teacher.on_device(self.pool.batch(0)))
         self.keep, self.first_weights = keep, copy.deepcopy(self.model.state_dict())
 
     @property

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -36,18 +38,21 @@ class Tempered(nn.Linear):
         return out
 
 
-def temper(network: nn.Module, example: HeadBatch) -> None:
+def temper(network: nn.Module, lessons: Callable[[], HeadBatch]) -> None:
     """Let the keys and values of an MSD head learn of pictures and text alike.
 
     Pictures come in as they are, without a norm, and in some models far larger than text, in a few
-    directions (30 times in the embedded one, nearly all in 32 of 256). What a step changes there
-    drowns all else. So these layers learn of inputs that are no larger there than a hidden state.
-    The head as it is written has the same layers as before.
+    directions. What a step changes there drowns all else. So these layers learn of inputs that are
+    no larger there than a hidden state. The head as it is written has the same layers as before.
+    Heads of other kinds stay as they are.
 
     Args:
-        example: lessons with pictures.
+        lessons: makes lessons with pictures.
     """
-    if not isinstance(network, MsdNetwork) or example.images is None:
+    if not isinstance(network, MsdNetwork):
+        return
+    example = lessons()
+    if example.images is None:
         return
     pictures = example.embedded[example.images.visual(example.mask)].float()
     size = example.features[example.mask].float().square().mean()

@@ -180,6 +180,26 @@ def test_interrupted_while_prompts_wait(pipe):
     assert out.text[4:] == [""] * 3
 
 
+def test_what_an_interrupt_leaves_is_kept_where_no_token_ends_a_text(pipe, monkeypatch):
+    """No token fills shorter answers up, and some prompts have none yet."""
+    pipe.to(torch.float64)
+    pipe.enable_speculation("prompt-lookup")
+    for name in ("eos_token_id", "pad_token_id"):
+        monkeypatch.setattr(pipe.model.generation_config, name, None)
+    whole = answers(pipe, 2)
+
+    def stop(pipe, number, done, state):
+        pipe.interrupt = number == 3
+
+    out = answers(pipe, 2, callback_on_step_end=stop)
+    lengths = [len(tokens) for tokens in out.tokens]
+    assert lengths == out.stats.emitted
+    assert min(lengths[:2]) >= 3
+    assert lengths[2:] == [0] * 5
+    kept = [own[:n] for own, n in zip(whole.tokens, lengths, strict=True)]
+    assert out.tokens == kept
+
+
 def test_of_bad_sizes(pipe):
     pipe.disable_speculation()
     with pytest.raises(InputError, match="batch_size"):

@@ -24,7 +24,7 @@ def test_nothing_changes_but_how_it_learns():
     model = tiny_llava()
     head, batch = tiny_head("msd", model), large_pictures(model)
     before, names = copy.deepcopy(head), [*head.state_dict()]
-    temper(head.network, batch)
+    temper(head.network, lambda: batch)
     attention = head.network.layers[0].self_attn
     assert isinstance(attention.k_proj, Tempered)
     assert isinstance(attention.v_proj, Tempered)
@@ -40,7 +40,7 @@ def test_nothing_changes_but_how_it_learns():
 def test_pictures_are_no_larger_than_text_to_it():
     model = tiny_llava()
     head, batch = tiny_head("msd", model), large_pictures(model)
-    temper(head.network, batch)
+    temper(head.network, lambda: batch)
     seen = batch.images.visual(batch.mask)
     pictures = batch.embedded[seen] @ head.network.layers[0].self_attn.k_proj.factor
     sizes = batch.features[batch.mask].square().mean().sqrt()
@@ -52,5 +52,5 @@ def test_pictures_are_no_larger_than_text_to_it():
 def test_others_stay_as_they_are(name):
     model = tiny_llava()
     head = tiny_head(name, model)
-    temper(head.network, large_pictures(model))
+    temper(head.network, lambda: large_pictures(model))
     assert not any(isinstance(module, Tempered) for module in head.modules())

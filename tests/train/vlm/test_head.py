@@ -274,6 +274,27 @@ def test_a_head_is_trained_further(folder, tmp_path, quick):
     assert (record["before"]["component"], record["before"]["config"]["seed"]) == ("eagle", 0)
 
 
+def test_a_head_keeps_a_share_of_what_it_was(folder, tmp_path, quick):
+    own = shutil.copytree(folder, tmp_path / "vlm")
+    options = {"stage": "eagle", "steps": 1, "batch_size": 2, "max_new_tokens": NEW}
+    with pytest.raises(InputError, match="of a run with --init eagle"):
+        recipes.train("vlm-head", own, keep=0.5, **options)
+    recipes.train("vlm-head", own, **options)
+    heads = [load_head(own / "heads" / "eagle").state_dict()]
+    first = shutil.copytree(own / "heads", tmp_path / "first")
+    for keep in (0.0, 0.25):
+        shutil.rmtree(own / "training")
+        shutil.rmtree(own / "heads")
+        shutil.copytree(first, own / "heads")
+        recipes.train("vlm-head", own, init="eagle", seed=4, rate=10.0, keep=keep, **options)
+        heads.append(load_head(own / "heads" / "eagle").state_dict())
+    before, after, mixed = heads
+    assert any(not torch.allclose(after[key], before[key], atol=0.01) for key in before)
+    for key, weight in mixed.items():
+        expected = 0.25 * before[key] + 0.75 * after[key]
+        assert torch.allclose(weight, expected, atol=2e-3), key
+
+
 # --- curricula ------------------------------------------------------------------------------------
 
 
