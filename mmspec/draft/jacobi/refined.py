@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ...engine.accept.chain import pick, token_probs
@@ -13,12 +14,13 @@ from ...methods.parts.windows import JacobiInit
 from ..draft_model import TokenModel, catch_up
 from ..shared_coins import InnerCoins
 from ..sound_laws import faults, mended
-from .coupled import CoupledJacobiDrafter, settled
+from .coupled import settled
+from .proactive import ProactiveDrafter
 
 _FLOOR = 1e-4  # added to a drafter's probabilities before they are divided by each other
 
 
-class RefinedJacobiDrafter(CoupledJacobiDrafter):
+class RefinedJacobiDrafter(ProactiveDrafter):
     """A coupled window whose laws a small model corrects for the tokens that have changed.
 
     The target gave its law P at a place behind the tokens that stood in front of it then. Some of
@@ -37,6 +39,7 @@ class RefinedJacobiDrafter(CoupledJacobiDrafter):
         vocab_size, init, row: see `JacobiDrafter`.
         refinements: in front of every call of the target.
         trust: bound of the ratio, and of its inverse.
+        widths: candidates of the first positions, see `ProactiveDrafter`; none: the window alone.
     """
 
     carries = True  # what is drawn lives on from round to round, see `GuardedDrafter`
@@ -50,8 +53,9 @@ class RefinedJacobiDrafter(CoupledJacobiDrafter):
         row: int = 1,
         refinements: int = 2,
         trust: float = 8.0,
+        widths: tuple[int, ...] = (),
     ) -> None:
-        super().__init__(vocab_size, init, row)
+        super().__init__(vocab_size, init, row, widths)
         self.model, self.refinements, self.trust = model, refinements, trust
         self._read: Tensor | None = None  # [B, 1 + W, V]: the drafter's laws at the last window
 
@@ -66,26 +70,33 @@ class RefinedJacobiDrafter(CoupledJacobiDrafter):
         for row in rows:
             self._known[row] = -1
 
-    def propose(self, context: Context, budget: list[int], coins: RoundCoins) -> Draft:
-        # where the window's places stood in the last one, and whether the target gave laws there
-        shift, before = None if self._laws is None else self._shift, self._last
-        window = super().propose(context, budget, coins)
+    def window(self, context: Context, budget: list[int], coins: RoundCoins) -> Draft:
+        last, strayed = self._last, self._strayed
+        shift = None if self._laws is None else self._shift
+        window = super().window(context, budget, coins)
         if not window.nodes:
             self._read = None
             return window
         assert isinstance(window.law, Categorical)
         given = law = window.law.probs
         tokens, read = window.tokens, self._read
-        foreseen = torch.zeros_like(tokens, dtype=torch.bool)
+        foreseen = unread = torch.zeros_like(tokens, dtype=torch.bool)
         good = ~foreseen
-        if shift is not None and before is not None and read is not None:
+        if shift is not None and last is not None and read is not None:
+            # where its places stood in the last window, and whether the target gave laws there
             index = shift[:, None] + self._places
-            foreseen = index <= before.lengths[:, None]
-            read = pick(read, index.clamp_max(read.shape[1] - 1))
+            foreseen = index <= last.lengths[:, None]
+            index, size = index.clamp_max(read.shape[1] - 1), read.shape[1]
+            read = pick(read, index)
+            if strayed is not None:  # the target gave these behind others than the drafter read
+                after = F.pad(strayed.long().cumsum(1) > 0, (1, size))
+                unread = after.gather(1, index)
         for number in range(self.refinements):
             now, told = (x[:, : window.nodes] for x in self._laws_at(context, tokens))
             after, good = now, good & told
             if read is not None:
+                if not number:
+                    read = torch.where(unread[..., None], now, read)
                 ratio = (now + _FLOOR) / (read + _FLOOR)
                 corrected = given * ratio.clamp(1 / self.trust, self.trust)
                 corrected = corrected / corrected.sum(-1, keepdim=True)
@@ -111,5 +122,7 @@ class RefinedJacobiDrafter(CoupledJacobiDrafter):
         super().observe(context, draft, scores, verdict)
         # what was accepted has been read as it stands, and the token behind it has not
         if draft.nodes:
-            kept = zip(self._known, context.accepted, context.emitted, strict=True)
+            # candidates were not read
+            accepted = [0] * context.rows if self.widths else context.accepted
+            kept = zip(self._known, accepted, context.emitted, strict=True)
             self._known = [known + 1 + stood if new else known for known, stood, new in kept]

@@ -8,7 +8,7 @@ from ..options import option
 from ..part import Drafter, DraftOptions, Offers, Preset
 from .heads import head_preset
 from .shared import SiblingsOptions
-from .windows import WindowOptions
+from .windows import RefinedOptions, WindowOptions
 
 
 class WidthsOptions(DraftOptions):
@@ -34,6 +34,10 @@ class ProactiveOptions(WidthsOptions, WindowOptions):
     def nodes(self, depth: int) -> int:
         widths = self.tree_widths[:depth]
         return depth + super().nodes(depth) - len(widths)  # of every level one is the window's
+
+
+class RefinedTreeOptions(ProactiveOptions, RefinedOptions):
+    """Options of a window that is refined and has candidates in front."""
 
 
 class RecyclingOptions(WidthsOptions):
@@ -167,6 +171,19 @@ PARTS = (
         paper="Kang et al. 2026",
     ),
     Drafter(
+        "refined-proactive",
+        ".jacobi.refined:RefinedJacobiDrafter",
+        "a coupled window that a smaller model corrects, with other candidates in front",
+        RefinedTreeOptions,
+        {"init": "jacobi_init", "row": "stride", "widths": "tree_widths"},
+        needs=("drafter",),
+        tree=True,
+        knob="window",
+        depth="window",
+        window=True,
+        settled=True,
+    ),
+    Drafter(
         "recycling",
         ".tree.token_recycling:RecyclingDrafter",
         "the target's own runners-up draft a tree",
@@ -198,6 +215,13 @@ PARTS = (
         "recursive",
         "coupled Jacobi with other candidates at the first positions",
         settings={"tree_widths": (3, 3)},
+    ),
+    Preset(
+        "sjd-pac-refined",
+        "refined-proactive",
+        "recursive",
+        "a coupled window with candidates in front, which a smaller model corrects",
+        settings={"window": 32, "tree_widths": (4, 4), "refinements": 3},
     ),
     Preset("merged", "merged", "recursive", "several drafters' trees, fused"),
     Preset(

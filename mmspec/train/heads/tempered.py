@@ -8,8 +8,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ...models.heads.published.eagle1 import MsdNetwork
+from ...models.heads.published.eagle1 import EagleNetwork
 from .head_batch import HeadBatch
+
+FLOOR = 0.1  # of the mean square of text: directions that have less are not made as large
 
 
 class Tempered(nn.Linear):
@@ -39,29 +41,47 @@ class Tempered(nn.Linear):
 
 
 def temper(network: nn.Module, lessons: Callable[[], HeadBatch]) -> None:
-    """Let the keys and values of an MSD head learn of pictures and text alike.
+    """Let a head of EAGLE's kind learn of embeddings, pictures' too, as fast as of hidden states.
 
-    Pictures come in as they are, without a norm, and in some models far larger than text, in a few
-    directions. What a step changes there drowns all else. So these layers learn of inputs that are
-    no larger there than a hidden state. The head as it is written has the same layers as before.
-    Heads of other kinds stay as they are.
+    These heads read embeddings as they come, without a norm. A model's pictures are often far
+    larger than its hidden states, in a few directions, and its text far smaller: what a step
+    changes in the first drowns all else, and the second is hardly heard. So the layers that read
+    them learn of inputs of about one size. The head as it is written has the same layers as
+    before. Heads of other kinds stay as they are.
 
     Args:
-        lessons: makes lessons with pictures.
+        lessons: makes lessons, of pictures if there are any.
     """
-    if not isinstance(network, MsdNetwork):
+    if not isinstance(network, EagleNetwork):
         return
     example = lessons()
-    if example.images is None:
-        return
-    pictures = example.embedded[example.images.visual(example.mask)].float()
     size = example.features[example.mask].float().square().mean()
-    spread, ways = torch.linalg.eigh(pictures.T @ pictures / len(pictures))
-    factor = (ways * (1 + spread.clamp_min(0) / size).rsqrt()) @ ways.T
-    attention = network.layers[0].self_attn
-    for name in ("k_proj", "v_proj"):
-        plain = getattr(attention, name)
-        setattr(attention, name, Tempered(plain, factor.to(plain.weight)))
+    text, pictures = example.mask, None
+    if example.images is not None:
+        visual = example.images.visual(example.mask)
+        text, pictures = example.mask & ~visual, example.embedded[visual].float()
+    words = example.embedded[text].float()
+    read = words if pictures is None or not network.joins_pictures else torch.cat([words, pictures])
+    floor = FLOOR * words.square().mean() / size
+    factor = torch.eye(2 * network.width, device=words.device)
+    factor[: network.width, : network.width] = evened(read, size, floor)
+    network.fc = Tempered(network.fc, factor.to(network.fc.weight))
+    if pictures is not None:
+        for layers in network.picture_layers():
+            for name in ("k_proj", "v_proj"):
+                plain = getattr(layers, name)
+                setattr(layers, name, Tempered(plain, evened(pictures, size, 1.0).to(plain.weight)))
+
+
+def evened(x: Tensor, size: Tensor, floor: Tensor | float) -> Tensor:
+    """The symmetric matrix that makes inputs `x [N, D]` about as large in every direction.
+
+    Args:
+        size: mean square that they get.
+        floor: is added to every direction's, as a part of `size`: smaller ones stay smaller.
+    """
+    spread, ways = torch.linalg.eigh(x.T @ x / len(x))
+    return (ways * (floor + spread.clamp_min(0) / size).rsqrt()) @ ways.T
 
 
 def untempered(network: nn.Module) -> None:

@@ -8,6 +8,7 @@ from toys import EXACT, Table, TableModel, TableTarget, distance, whole_loop
 
 from mmspec.draft.jacobi.coupled import CoupledJacobiDrafter
 from mmspec.draft.jacobi.refined import RefinedJacobiDrafter
+from mmspec.engine.accept.recursive import RecursiveRule
 from mmspec.engine.accept.token import TokenRule
 from mmspec.engine.coins import ProductionCoins
 from mmspec.engine.length.constant import ConstantLength
@@ -17,16 +18,28 @@ from mmspec.engine.stats import SpecStats
 
 
 @pytest.mark.parametrize(
-    ("refinements", "vocab", "limit", "window"),
-    [(1, 2, 4, 2), (2, 2, 4, 2), (1, 2, 4, 3), (1, 3, 3, 2)],
+    ("refinements", "vocab", "limit", "window", "widths"),
+    [
+        (1, 2, 4, 2, ()),
+        (2, 2, 4, 2, ()),
+        (1, 2, 4, 3, ()),
+        (1, 3, 3, 2, ()),
+        (1, 2, 4, 2, (2,)),
+        (1, 2, 4, 3, (2, 2)),
+        (2, 2, 4, 2, (2, 2)),
+        (1, 3, 3, 2, (2, 1)),
+    ],
     ids=str,
 )
-def test_joint_law_of_the_whole_loop(refinements, vocab, limit, window):
+def test_joint_law_of_the_whole_loop(refinements, vocab, limit, window, widths):
     target, small = Table(vocab, 7), Table(vocab, 8)
     law = whole_loop(
         limit,
         TableTarget(target),
-        lambda: RefinedJacobiDrafter(TableModel(small), vocab, refinements=refinements),
+        lambda: RefinedJacobiDrafter(
+            TableModel(small), vocab, refinements=refinements, widths=widths
+        ),
+        RecursiveRule() if widths else TokenRule(),
         length=ConstantLength(window),
     )
     assert distance(law, target.joint(limit)) < EXACT
@@ -65,12 +78,13 @@ def test_a_drafter_that_knows_the_target_makes_windows_last():
     assert lengths[3] == 24 / 3  # 9 at a time
 
 
-def test_rows_draft_what_they_would_alone():
+@pytest.mark.parametrize("widths", [(), (2, 2)], ids=str)
+def test_rows_draft_what_they_would_alone(widths):
     target, small = Table(4, 3), Table(4, 5)
 
     def texts(seeds):
-        drafter = RefinedJacobiDrafter(TableModel(small), 4)
-        parts = TokenRule(), ConstantLength(5), ProductionCoins(seeds)
+        drafter = RefinedJacobiDrafter(TableModel(small), 4, widths=widths)
+        parts = RecursiveRule() if widths else TokenRule(), ConstantLength(5), ProductionCoins(seeds)
         context = run(Engine(TableTarget(target), drafter, *parts), len(seeds), 12, SpecStats())
         return context.tokens[:, :12].tolist()
 

@@ -7,6 +7,8 @@ and the next step takes it in. h is the target's last hidden state behind its fi
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
 
@@ -25,7 +27,12 @@ class EagleNetwork(nn.Module):
         bias: `fc` has a bias.
         first_norm: the first layer has its first norm, too (Hydra's "eagle-attn").
         experts: of the layers' mixtures; None: their feed-forward parts are plain.
+
+    Attributes:
+        joins_pictures: `fc` reads pictures' columns as it does text.
     """
+
+    joins_pictures: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -53,6 +60,10 @@ class EagleNetwork(nn.Module):
         """Compress the pictures: here they stay, and are joined as text is."""
         return Look()
 
+    def picture_layers(self) -> list[nn.Module]:
+        """Modules whose `k_proj` and `v_proj` read pictures' embeddings as they come."""
+        return []
+
     def joined(self, embedded: Tensor, hidden: Tensor, context: Tensor | None = None) -> Tensor:
         """Inputs `[R, N, H]` of embeddings and the hidden states in front of them.
 
@@ -78,6 +89,11 @@ class EagleNetwork(nn.Module):
 
 class MsdNetwork(EagleNetwork):
     """MSD's: a picture's column is its embedding itself, past `fc`."""
+
+    joins_pictures = False
+
+    def picture_layers(self) -> list[nn.Module]:
+        return [self.layers[0].get_submodule("self_attn")]
 
     def look(self, columns: Columns) -> Look:
         return Look(values=columns.embedded)

@@ -26,6 +26,8 @@ class FlashNetwork(EagleNetwork):
         block: K, tokens that a call drafts.
     """
 
+    joins_pictures = False
+
     def __init__(
         self,
         sizes: HeadSizes,

@@ -48,6 +48,8 @@ class ViSpecNetwork(EagleNetwork):
         adapter_bias: the adapter's keys and values have biases.
     """
 
+    joins_pictures = False
+
     def __init__(
         self,
         sizes: HeadSizes,
@@ -60,6 +62,9 @@ class ViSpecNetwork(EagleNetwork):
         super().__init__(sizes, vocab_size, layers, bias)
         self.imadpt = ImageAdapter(sizes, queries, adapter_bias)
         self.img_fc = nn.Linear(2 * sizes.hidden_size, sizes.hidden_size)
+
+    def picture_layers(self) -> list[nn.Module]:
+        return [self.imadpt]
 
     def look(self, columns: Columns) -> Look:
         images, mask, embedded = columns.images, columns.mask, columns.embedded
