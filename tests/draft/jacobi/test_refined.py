@@ -84,7 +84,8 @@ def test_rows_draft_what_they_would_alone(widths):
 
     def texts(seeds):
         drafter = RefinedJacobiDrafter(TableModel(small), 4, widths=widths)
-        parts = RecursiveRule() if widths else TokenRule(), ConstantLength(5), ProductionCoins(seeds)
+        rule = RecursiveRule() if widths else TokenRule()
+        parts = rule, ConstantLength(5), ProductionCoins(seeds)
         context = run(Engine(TableTarget(target), drafter, *parts), len(seeds), 12, SpecStats())
         return context.tokens[:, :12].tolist()
 

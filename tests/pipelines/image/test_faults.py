@@ -20,7 +20,8 @@ PROMPT = "a photo of a red circle"
 SPECULATIVE = [name for name in METHODS if name != "plain"]
 RESOLVED = {name: SpecConfig(name).resolve("image") for name in SPECULATIVE}
 NEEDS_ONE = [n for n, c in RESOLVED.items() if c.drafts and c.needs == ("drafter",)]
-CARRIED = ["scd-refined", "sjd-pac-refined"]  # tokens live on: the window goes on without what the drafter says
+# tokens live on: the window goes on without what the drafter says
+CARRIED = [n for n in NEEDS_ONE if getattr(RESOLVED[n].drafter.load(), "carries", False)]
 DRAFTED = [name for name in NEEDS_ONE if name not in CARRIED]
 TARGETED = [name for name in METHODS if name not in ("drafter-only", "upsample-only")]
 

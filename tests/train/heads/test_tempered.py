@@ -82,6 +82,7 @@ def test_text_alone():
     model = tiny_llava()
     head, batch = tiny_head("eagle", model), replace(batch_of(model), images=None)
     temper(head.network, lambda: batch)
-    words = batch.embedded[batch.mask] @ head.network.fc.factor[: batch.embedded.shape[-1]][:, : batch.embedded.shape[-1]]
+    width = batch.embedded.shape[-1]
+    words = batch.embedded[batch.mask] @ head.network.fc.factor[:width, :width]
     size = batch.features[batch.mask].square().mean().sqrt()
     assert size / 4 < words.square().mean().sqrt() < 1.1 * size
