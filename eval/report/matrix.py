@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
 from ...methods import PIPELINES, Modality, ResolvedConfig, SpecConfig, presets, serving
 from ...models.embedded import MODELS
+from ...models.packaged import PACKAGED
 from ...pipelines.model_folders import embedded_name
 from ...registry import resolve
 from ..schema import Report
 from .table import Table
 
-MEASURED, TRAINED, LOADS, OPEN = "●", "◐", "○", "·"
+REAL, MEASURED, TRAINED, LOADS, OPEN = "◆", "●", "◐", "○", "·"
+_REAL = ", ".join(model.what for model in PACKAGED.values())
 LEGEND = f"""\
+- {REAL} a published checkpoint in this layout is measured: {_REAL}.
 - {MEASURED} the embedded model is measured: the method is a row of a report.
 - {TRAINED} the embedded model has all parts that the method needs, and no report has a row yet.
 - {LOADS} the loader of the published format is tested on random weights in that layout, and so is
@@ -41,7 +45,7 @@ def matrix(paths: Sequence[Path]) -> str:
     """A table for each kind of model in Markdown, and what the marks mean.
 
     Args:
-        paths: reports; their rows are the evidence of the embedded models.
+        paths: reports; their rows are the evidence of the models that were measured.
 
     Raises:
         InputError: a path holds no report.
@@ -54,21 +58,31 @@ def matrix(paths: Sequence[Path]) -> str:
         for name in serving(modality):
             config = SpecConfig(name).resolve(modality)
             trained = TRAINED if _ships(modality, *config.needs) else OPEN
-            marks = [MEASURED if name in seen[modality] else trained]
-            marks += [LOADS if takes(of, config) else OPEN for of in kind.checkpoints.values()]
+            marks = [MEASURED if name in seen[modality, "embedded"] else trained]
+            for layout, of in kind.checkpoints.items():
+                loads = LOADS if takes(of, config) else OPEN
+                marks.append(REAL if name in seen[modality, layout] else loads)
             rows[name] = (config.contract, *marks)
         table = Table.of("", columns, rows, numbers=False).markdown().split("\n\n", 1)[1]
         sections.append(f"### {modality}\n\n{table}")
     return "\n\n".join(sections) + "\n"
 
 
-def measured(reports: Sequence[Report]) -> dict[Modality, set[str]]:
-    """The methods that have a row in a report of a model that ships, by modality."""
-    found: dict[Modality, set[str]] = {modality: set() for modality in PIPELINES}
+def measured(reports: Sequence[Report]) -> defaultdict[tuple[Modality, str], set[str]]:
+    """The methods that have a row in a report, by modality and column of its table.
+
+    Only reports of models that ship, or that come as a package, are evidence.
+    """
+    found: defaultdict[tuple[Modality, str], set[str]] = defaultdict(set)
     for report in reports:
-        if report.for_reporting and report.pipeline in found and _ships(report.pipeline):
-            names = (name.split("@")[0].split("[")[0] for name in report.methods)
-            found[report.pipeline].update(name for name in names if name in presets())
+        if not report.for_reporting:
+            continue
+        names = (name.split("@")[0].split("[")[0] for name in report.methods)
+        own = {name for name in names if name in presets()}
+        if report.pipeline in PIPELINES and _ships(report.pipeline):
+            found[report.pipeline, "embedded"] |= own
+        elif report.pipeline == "text" and report.model in PACKAGED:
+            found["vlm", PACKAGED[report.model].layout] |= own
     return found
 
 

@@ -20,12 +20,14 @@ class PackagedModel:
         file: the GGUF file in it.
         extra: of this project's, that installs the package and what reads it.
         what: the checkpoint, as its authors call it, and its licence.
+        layout: that of its kind of checkpoints, a name in `methods.PIPELINES["vlm"].checkpoints`.
     """
 
     package: str
     file: str
     extra: str
     what: str
+    layout: str
 
     @property
     def path(self) -> Path | None:
@@ -47,6 +49,7 @@ PACKAGED = {
         "SmolLM2-135M-Instruct.Q4_1.gguf",
         "smollm2",
         "SmolLM2-135M-Instruct, Apache-2.0",
+        "Llama, Qwen, …",
     ),
 }
 

@@ -18,6 +18,7 @@ from mmspec.errors import InputError
 from mmspec.eval.report import matrix
 from mmspec.eval.schema import MethodResult, Report
 from mmspec.methods import PIPELINES, presets, serving
+from mmspec.models.packaged import PACKAGED
 
 KINDS = {
     name: (of, loader) for of in PIPELINES for name, loader in PIPELINES[of].checkpoints.items()
@@ -134,3 +135,18 @@ def test_evidence_is_what_is_in_the_reports(report, tmp_path, monkeypatch):
     report.for_reporting = False
     report.write(tmp_path)
     assert mark(matrix.matrix([tmp_path]), "scd", "image: embedded") == matrix.TRAINED
+
+
+def test_a_published_checkpoint_is_evidence_of_its_layout(report, tmp_path):
+    report.pipeline, report.model = "text", "smollm2"
+    report.methods["transformers:generate@greedy"] = report.methods.pop("lantern")
+    report.write(tmp_path)
+    text = matrix.matrix([tmp_path])
+    assert mark(text, "scd", "vlm: Llama, Qwen, …") == matrix.REAL
+    assert mark(text, "sjd", "vlm: Llama, Qwen, …") == matrix.LOADS
+    assert mark(text, "scd", "vlm: LLaVA, Qwen-VL, InternVL, …") == matrix.LOADS
+    assert mark(text, "scd", "vlm: embedded") == matrix.TRAINED
+    report.model = "runs/mine"  # nobody else can repeat it
+    report.write(tmp_path)
+    assert mark(matrix.matrix([tmp_path]), "scd", "vlm: Llama, Qwen, …") == matrix.LOADS
+    assert {model.layout for model in PACKAGED.values()} <= {*PIPELINES["vlm"].checkpoints}
