@@ -15,9 +15,7 @@ from ..schema import Report
 from .table import Table
 
 REAL, MEASURED, TRAINED, LOADS, OPEN = "◆", "●", "◐", "○", "·"
-_REAL = ", ".join(model.what for model in PACKAGED.values())
 LEGEND = f"""\
-- {REAL} a published checkpoint in this layout is measured: {_REAL}.
 - {MEASURED} the embedded model is measured: the method is a row of a report.
 - {TRAINED} the embedded model has all parts that the method needs, and no report has a row yet.
 - {LOADS} the loader of the published format is tested on random weights in that layout, and so is
@@ -50,8 +48,11 @@ def matrix(paths: Sequence[Path]) -> str:
     Raises:
         InputError: a path holds no report.
     """
-    seen = measured([Report.read(path) for path in paths])
-    sections = [LEGEND]
+    reports = [Report.read(path) for path in paths]
+    seen = measured(reports)
+    real = dict.fromkeys(PACKAGED[r.model].what for r in reports if _published(r))
+    told = f"- {REAL} a published checkpoint in this layout is measured: {', '.join(real)}.\n"
+    sections = [(told if real else "") + LEGEND]
     for modality, kind in PIPELINES.items():
         columns = ("method", "contract", "embedded", *kind.checkpoints)
         rows = {}
@@ -79,11 +80,16 @@ def measured(reports: Sequence[Report]) -> defaultdict[tuple[Modality, str], set
             continue
         names = (name.split("@")[0].split("[")[0] for name in report.methods)
         own = {name for name in names if name in presets()}
-        if report.pipeline in PIPELINES and _ships(report.pipeline):
+        if report.pipeline in PIPELINES and report.model == "embedded" and _ships(report.pipeline):
             found[report.pipeline, "embedded"] |= own
-        elif report.pipeline == "text" and report.model in PACKAGED:
+        elif _published(report):
             found["vlm", PACKAGED[report.model].layout] |= own
     return found
+
+
+def _published(report: Report) -> bool:
+    """True if the model is a published checkpoint that comes as a package."""
+    return report.for_reporting and report.pipeline == "text" and report.model in PACKAGED
 
 
 def _ships(modality: Modality, *parts: str) -> bool:

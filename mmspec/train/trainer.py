@@ -122,6 +122,10 @@ class Trainer:
         self.recipe, self.config, self.before = recipe, config, before
         self.processes = processes or Processes(device=config.device)
         self.model = recipe.model.to(config.device)
+        if self.processes.count > 1:  # each made its own, from data of its own
+            with torch.no_grad():
+                for x in (*self.model.parameters(), *self.model.buffers()):
+                    x.copy_(self.processes.told(x, 0))
         self.optimizers = list(recipe.optimizers())
         for optimizer in self.optimizers:
             if isinstance(optimizer, Muon):

@@ -50,7 +50,6 @@ class ProactiveDrafter(CoupledJacobiDrafter):
         super().__init__(vocab_size, init, row)
         self.widths = widths
         self._window: Draft | None = None
-        self._strayed: Tensor | None = None  # [B, L]: the last path had another token there
 
     def window(self, context: Context, budget: list[int], coins: RoundCoins) -> Draft:
         """The window alone."""
@@ -116,7 +115,6 @@ class ProactiveDrafter(CoupledJacobiDrafter):
     def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
         window = self._window
         if window is None or not window.nodes or verdict.path is None:
-            self._strayed = None
             super().observe(context, draft, scores, verdict)
             return
         # Positions that the path did not reach are seen behind its end, as far as the tree goes
@@ -131,7 +129,6 @@ class ProactiveDrafter(CoupledJacobiDrafter):
                 eldest = ends[level] + width * (way[:, level - 1] - ends[level - 1])
             kept = level < verdict.accepted
             way[:, level] = torch.where(kept, verdict.path[:, level], eldest)
-        self._strayed = draft.tokens.gather(1, way[:, :levels]) != window.tokens[:, :levels]
         slots = torch.nn.functional.pad(way + 1, (1, 0))
         seen = replace(scores, laws=pick(scores.probs, slots))
         super().observe(context, window, seen, verdict)

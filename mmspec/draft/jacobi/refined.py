@@ -71,7 +71,7 @@ class RefinedJacobiDrafter(ProactiveDrafter):
             self._known[row] = -1
 
     def window(self, context: Context, budget: list[int], coins: RoundCoins) -> Draft:
-        last, strayed = self._last, self._strayed
+        last = self._last
         shift = None if self._laws is None else self._shift
         window = super().window(context, budget, coins)
         if not window.nodes:
@@ -80,23 +80,17 @@ class RefinedJacobiDrafter(ProactiveDrafter):
         assert isinstance(window.law, Categorical)
         given = law = window.law.probs
         tokens, read = window.tokens, self._read
-        foreseen = unread = torch.zeros_like(tokens, dtype=torch.bool)
+        foreseen = torch.zeros_like(tokens, dtype=torch.bool)
         good = ~foreseen
         if shift is not None and last is not None and read is not None:
             # where its places stood in the last window, and whether the target gave laws there
             index = shift[:, None] + self._places
             foreseen = index <= last.lengths[:, None]
-            index, size = index.clamp_max(read.shape[1] - 1), read.shape[1]
-            read = pick(read, index)
-            if strayed is not None:  # the target gave these behind others than the drafter read
-                after = F.pad(strayed.long().cumsum(1) > 0, (1, size))
-                unread = after.gather(1, index)
+            read = pick(read, index.clamp_max(read.shape[1] - 1))
         for number in range(self.refinements):
             now, told = (x[:, : window.nodes] for x in self._laws_at(context, tokens))
             after, good = now, good & told
             if read is not None:
-                if not number:
-                    read = torch.where(unread[..., None], now, read)
                 ratio = (now + _FLOOR) / (read + _FLOOR)
                 corrected = given * ratio.clamp(1 / self.trust, self.trust)
                 corrected = corrected / corrected.sum(-1, keepdim=True)
@@ -114,9 +108,16 @@ class RefinedJacobiDrafter(ProactiveDrafter):
     def _laws_at(self, context: Context, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """The drafter's laws `[B, 1 + W, V]` at the window and behind it, and if they are any."""
         inputs, first = catch_up(context, self._known)
-        laws = self.model.extend(torch.cat([inputs, tokens], dim=1), first)
+        (width, window), device = (inputs.shape[1], tokens.shape[1]), tokens.device
+        # a row whose text is shorter than others catch up on has its window further in front
+        own = [base - start for base, start in zip(context.base, first, strict=True)]
+        behind = torch.tensor(own, device=device)[:, None]
+        at = torch.arange(width + window, device=device) - behind
+        window_tokens = tokens.gather(1, at.clamp(0, window - 1))
+        read = torch.where(at < 0, F.pad(inputs, (0, window)), window_tokens)
+        laws = self.model.extend(read, first)
         self._known = [base - 1 for base in context.base]
-        return mended(laws[:, inputs.shape[1] - 1 :])
+        return mended(pick(laws, behind - 1 + torch.arange(window + 1, device=device)))
 
     def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
         super().observe(context, draft, scores, verdict)

@@ -7,10 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from ...methods.parts.heads import BRANCHES
+
 # levels of a draft that a step trains, one of these; deep ones cost as much as all above (HASS,
 # Zhang et al. 2024, section 3.2)
 DEPTHS = (1, 1, 2, 3)
 LAWS = 0.5  # part of a curriculum after which heads of EAGLE's kind learn laws, not states
+EXPLORED = 0.5
 FIRST_SEEN, ALL_SEEN = 0.1, 0.5  # parts of MSD's after which some pictures are shown, and all
 # whether pictures are shown, and arguments of `head_loss`
 Curriculum = Callable[[float, np.random.Generator], tuple[bool, dict[str, Any]]]
@@ -34,6 +37,17 @@ def levels(done: float, rng: np.random.Generator) -> tuple[bool, dict[str, Any]]
     return True, {"depth": int(rng.choice(DEPTHS)), "laws": done >= LAWS}
 
 
+def specvlm(done: float, rng: np.random.Generator) -> tuple[bool, dict[str, Any]]:
+    """As `levels`; in `EXPLORED` of the steps pictures are read whole, or one branch shortens them.
+
+    Left to itself the gate settles on no pictures at all, before any branch has learned to shorten
+    one, and then none ever does.
+    """
+    seen, how = levels(done, rng)
+    explored = str(rng.choice((*BRANCHES, "whole")))
+    return seen, how | {"branch": explored if rng.random() < EXPLORED else None}
+
+
 def vispec(done: float, rng: np.random.Generator) -> tuple[bool, dict[str, Any]]:
     """ViSpec's two stages, a half each (Kang et al. 2025, section 3.3).
 
@@ -53,7 +67,8 @@ def msd(done: float, rng: np.random.Generator) -> tuple[bool, dict[str, Any]]:
 
 
 CURRICULA: dict[str, Curriculum] = {
-    **dict.fromkeys(("eagle", "eagle3", "specvlm"), levels),
+    **dict.fromkeys(("eagle", "eagle3"), levels),
+    "specvlm": specvlm,
     **dict.fromkeys(("dflash", "medusa", "hydra"), whole),
     "flash": slots,
     "vispec": vispec,

@@ -30,6 +30,7 @@ from ...models.heads.columns import Images
 from ...models.heads.formats.new import MAKERS, NewHead
 from ...models.heads.loading import load_head
 from ...models.heads.published.head import FIT, PublishedHead
+from ...models.heads.published.specvlm import SpecVlmNetwork
 from ...models.loading import cast, load_strict
 from ...registry import check_name
 from ..base import BaseRecipe, hybrid_optimizers
@@ -106,9 +107,12 @@ class HeadRecipe(BaseRecipe):
         self.objective = None if objective is None else objective_of(objective)
         self.reference = None if reference is None else self._head(f"heads/{reference}").eval()
         self.pool = LessonPool(self.lessons, config.device)
-        self.draw = self.pool.draw
-        temper(self.model.network, lambda: teacher.on_device(self.pool.batch(0)))
-        self.keep, self.first_weights = keep, copy.deepcopy(self.model.state_dict())
+        self.draw, self.keep = self.pool.draw, keep
+
+    def ready(self) -> None:
+        """Make the layers ready to learn, once lessons can be drawn: the last of what makes it."""
+        temper(self.model.network, lambda: self.teacher.on_device(self.pool.batch(0)))
+        self.first_weights = copy.deepcopy(self.model.state_dict())
 
     @property
     @abstractmethod
@@ -158,6 +162,9 @@ class HeadRecipe(BaseRecipe):
         seen, how = self.curriculum(self.first + (1 - self.first) * self.done, rng)
         example = self.teacher.on_device(self.pool.batch(batch, seen))
         torch.manual_seed(int(rng.integers(2**63)))  # of what a head draws as it learns
+        branch, network = how.pop("branch", None), self.model.network
+        if isinstance(network, SpecVlmNetwork) and network.saved == "gate":
+            network.choose = branch or network.saved
         how |= {"objective": self.objective, "reference": self.reference}
         return head_loss(self.model, example, **how)
 
@@ -174,7 +181,9 @@ class HeadRecipe(BaseRecipe):
     def accepted(self, model: PublishedHead, temperature: float) -> SpecStats:
         """Statistics of the head's chains of at most `DRAFTED` tokens, on held-out prompts."""
         teacher = self.teacher
-        head = cast(copy.deepcopy(model), teacher.model.dtype)
+        head = copy.deepcopy(model)
+        untempered(head)
+        head = cast(head, teacher.model.dtype)
         with torch.inference_mode():
             target, images, rows = self.held_out(Warp(temperature), 1 + DRAFTED + head.block_size)
             drafts = head_model(head, target, images)

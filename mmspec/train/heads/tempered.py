@@ -1,4 +1,4 @@
-"""Layers that read pictures as they come learn as fast of text."""
+"""Layers that read embeddings as they come learn as fast of text as of pictures."""
 
 from __future__ import annotations
 
@@ -15,11 +15,14 @@ FLOOR = 0.1  # of the mean square of text: directions that have less are not mad
 
 
 class Tempered(nn.Linear):
-    """A linear layer that learns of inputs multiplied by a matrix, `W' M x`.
+    """A linear layer that learns of inputs whose first n are multiplied by a matrix: `W' [M x; y]`.
+
+    The multiplication is in float32 whatever the layer runs in: what is small beside large inputs
+    would be lost in the rounding of bfloat16.
 
     Args:
-        plain: the layer W.
-        factor: M `[in, in]`, symmetric and of full rank.
+        plain: the layer W of inputs [x; y].
+        factor: M `[n, n]`, symmetric and of full rank.
     """
 
     factor: Tensor
@@ -27,17 +30,28 @@ class Tempered(nn.Linear):
     def __init__(self, plain: nn.Linear, factor: Tensor) -> None:
         super().__init__(plain.in_features, plain.out_features, plain.bias is not None)
         self.bias = plain.bias
-        self.weight = nn.Parameter(torch.linalg.solve(factor, plain.weight.detach().T).T)
-        self.register_buffer("factor", factor, persistent=False)
+        self.register_buffer("factor", factor)
+        self.weight = nn.Parameter(self._onto(plain.weight.detach(), factor.inverse()))
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.linear(F.linear(x, self.factor), self.weight, self.bias)
+        with torch.autocast(x.device.type, enabled=False):
+            x = self._onto(x.to(self.factor.dtype), self.factor)
+        return F.linear(x, self.weight, self.bias)
 
     def plain(self) -> nn.Linear:
         """The layer W."""
         out = nn.Linear(self.in_features, self.out_features, self.bias is not None)
-        out.weight, out.bias = nn.Parameter(self.weight.detach() @ self.factor), self.bias
+        out.weight, out.bias = (
+            nn.Parameter(self._onto(self.weight.detach(), self.factor)),
+            self.bias,
+        )
         return out
+
+    @staticmethod
+    def _onto(x: Tensor, factor: Tensor) -> Tensor:
+        """Vectors `x [..., in]`, the first n numbers of each multiplied by `factor [n, n]`."""
+        first, rest = x.split([len(factor), x.shape[-1] - len(factor)], dim=-1)
+        return torch.cat([first @ factor, rest], dim=-1)
 
 
 def temper(network: nn.Module, lessons: Callable[[], HeadBatch]) -> None:
@@ -63,9 +77,7 @@ def temper(network: nn.Module, lessons: Callable[[], HeadBatch]) -> None:
     words = example.embedded[text].float()
     read = words if pictures is None or not network.joins_pictures else torch.cat([words, pictures])
     floor = FLOOR * words.square().mean() / size
-    factor = torch.eye(2 * network.width, device=words.device)
-    factor[: network.width, : network.width] = evened(read, size, floor)
-    network.fc = Tempered(network.fc, factor.to(network.fc.weight))
+    network.fc = Tempered(network.fc, evened(read, size, floor).to(network.fc.weight))
     if pictures is not None:
         for layers in network.picture_layers():
             for name in ("k_proj", "v_proj"):

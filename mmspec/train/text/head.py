@@ -58,6 +58,7 @@ class TextHeadRecipe(HeadRecipe):
         super().__init__(config, pipeline, self.teacher, method, *how, keep=keep)
         self.teacher.reads = self.teacher.reads or lessons.shared
         lessons.joins = bool(self.model.reads)
+        self.ready()
 
     @property
     def asked(self) -> str:

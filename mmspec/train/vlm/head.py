@@ -58,6 +58,7 @@ class VlmHeadRecipe(HeadRecipe):
         teacher = VlmTeacher(target, parts["processor"], max_new_tokens)
         how = init, settings, rate, objective, reference
         super().__init__(config, pipeline, teacher, method, *how, keep=keep)
+        self.ready()
 
     @property
     def asked(self) -> str:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from toys import EXACT, Table, TableModel, TableTarget, distance, whole_loop
 
-from mmspec.draft.jacobi.coupled import CoupledJacobiDrafter
+from mmspec.draft.jacobi.proactive import ProactiveDrafter
 from mmspec.draft.jacobi.refined import RefinedJacobiDrafter
 from mmspec.engine.accept.recursive import RecursiveRule
 from mmspec.engine.accept.token import TokenRule
@@ -47,7 +47,8 @@ def test_joint_law_of_the_whole_loop(refinements, vocab, limit, window, widths):
 
 def emitted(drafter, target, rows=200, limit=24) -> SpecStats:
     stats = SpecStats()
-    parts = TokenRule(), ConstantLength(8), ProductionCoins([*range(rows)])
+    rule = RecursiveRule() if drafter.widths else TokenRule()
+    parts = rule, ConstantLength(8), ProductionCoins([*range(rows)])
     run(Engine(TableTarget(target), drafter, *parts), rows, limit, stats)
     return stats
 
@@ -67,7 +68,7 @@ def near(table: Table, share: float, seed: int) -> Table:
 def test_a_drafter_that_knows_the_target_makes_windows_last():
     """As its own drafter it foresees itself, a place further with every refinement."""
     target = Table(6, 3)
-    coupled = emitted(CoupledJacobiDrafter(6), target).mean_acceptance_length
+    coupled = emitted(ProactiveDrafter(6, widths=()), target).mean_acceptance_length
     known = [
         emitted(RefinedJacobiDrafter(TableModel(near(target, share, 5)), 6, refinements=n), target)
         for share, n in ((0.8, 2), (1.0, 1), (1.0, 2), (1.0, 8))
@@ -78,9 +79,21 @@ def test_a_drafter_that_knows_the_target_makes_windows_last():
     assert lengths[3] == 24 / 3  # 9 at a time
 
 
+def test_candidates_make_it_last_longer():
+    target, small = Table(6, 3), Table(6, 5)
+    lengths = [
+        emitted(RefinedJacobiDrafter(TableModel(small), 6, widths=widths), target)
+        for widths in ((), (3, 3))
+    ]
+    alone, beside = (stats.mean_acceptance_length for stats in lengths)
+    assert beside > 1.05 * alone
+
+
 @pytest.mark.parametrize("widths", [(), (2, 2)], ids=str)
-def test_rows_draft_what_they_would_alone(widths):
-    target, small = Table(4, 3), Table(4, 5)
+@pytest.mark.parametrize("seed", [5, 3], ids=["another", "the target itself"])
+def test_rows_draft_what_they_would_alone(widths, seed):
+    """However far others are ahead, and so the drafter has more or less of each row to catch up."""
+    target, small = Table(4, 3), Table(4, seed)
 
     def texts(seeds):
         drafter = RefinedJacobiDrafter(TableModel(small), 4, widths=widths)
@@ -89,10 +102,12 @@ def test_rows_draft_what_they_would_alone(widths):
         context = run(Engine(TableTarget(target), drafter, *parts), len(seeds), 12, SpecStats())
         return context.tokens[:, :12].tolist()
 
-    assert texts([3, 4, 5]) == [texts([seed])[0] for seed in (3, 4, 5)]
+    seeds = [*range(20)]
+    assert texts(seeds) == [texts([seed])[0] for seed in seeds]
 
 
-def test_a_drafter_without_laws_is_an_even_one():
+@pytest.mark.parametrize("widths", [(), (2,)], ids=str)
+def test_a_drafter_without_laws_is_an_even_one(widths):
     """The token that no law gives is never drawn for it, and the output stays the target's."""
 
     class Broken(TableModel):
@@ -101,6 +116,9 @@ def test_a_drafter_without_laws_is_an_even_one():
 
     target = Table(2, 7)
     law = whole_loop(
-        3, TableTarget(target), lambda: RefinedJacobiDrafter(Broken(Table(2, 8)), 2, refinements=1)
+        3,
+        TableTarget(target),
+        lambda: RefinedJacobiDrafter(Broken(Table(2, 8)), 2, refinements=1, widths=widths),
+        RecursiveRule() if widths else TokenRule(),
     )
     assert distance(law, target.joint(3)) < EXACT

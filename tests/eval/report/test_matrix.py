@@ -142,11 +142,17 @@ def test_a_published_checkpoint_is_evidence_of_its_layout(report, tmp_path):
     report.methods["transformers:generate@greedy"] = report.methods.pop("lantern")
     report.write(tmp_path)
     text = matrix.matrix([tmp_path])
+    assert f"{matrix.REAL} a published checkpoint in this layout is measured: SmolLM2" in text
     assert mark(text, "scd", "vlm: Llama, Qwen, …") == matrix.REAL
     assert mark(text, "sjd", "vlm: Llama, Qwen, …") == matrix.LOADS
     assert mark(text, "scd", "vlm: LLaVA, Qwen-VL, InternVL, …") == matrix.LOADS
     assert mark(text, "scd", "vlm: embedded") == matrix.TRAINED
     report.model = "runs/mine"  # nobody else can repeat it
     report.write(tmp_path)
-    assert mark(matrix.matrix([tmp_path]), "scd", "vlm: Llama, Qwen, …") == matrix.LOADS
+    text = matrix.matrix([tmp_path])
+    assert mark(text, "scd", "vlm: Llama, Qwen, …") == matrix.LOADS
+    assert matrix.REAL not in text
+    report.pipeline = "vlm"
+    report.write(tmp_path)
+    assert mark(matrix.matrix([tmp_path]), "scd", "vlm: embedded") == matrix.TRAINED
     assert {model.layout for model in PACKAGED.values()} <= {*PIPELINES["vlm"].checkpoints}

@@ -22,6 +22,7 @@ RESOLVED = {name: SpecConfig(name).resolve("image") for name in SPECULATIVE}
 NEEDS_ONE = [n for n, c in RESOLVED.items() if c.drafts and c.needs == ("drafter",)]
 # tokens live on: the window goes on without what the drafter says
 CARRIED = [n for n in NEEDS_ONE if getattr(RESOLVED[n].drafter.load(), "carries", False)]
+assert {"scd-refined", "sjd-pac-refined"} <= {*CARRIED}  # the guard would bias these
 DRAFTED = [name for name in NEEDS_ONE if name not in CARRIED]
 TARGETED = [name for name in METHODS if name not in ("drafter-only", "upsample-only")]
 

@@ -27,6 +27,9 @@ def text_pipe(method: str = "eagle", seed: int = 0):
     model = texts.model(words).float()
     torch.manual_seed(seed)
     head = MAKERS[method](NewHead(model)).eval()
+    with torch.no_grad():
+        for weight in head.parameters():  # so that there is something to learn
+            weight.add_(torch.randn_like(weight), alpha=0.05)
     pipe = mmspec.TextPipeline(model, words, heads={method: head})
     pipe.enable_speculation(f"{method}[num_draft_tokens=3]" if method != "dflash" else method)
     return pipe

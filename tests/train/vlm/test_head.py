@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,7 +26,6 @@ from mmspec.models.transformers.prompt_inputs import process_questions
 from mmspec.models.transformers.vlm_folder import load_vlm
 from mmspec.train import recipes
 from mmspec.train.heads import pool
-from mmspec.train.heads.curricula import CURRICULA
 from mmspec.train.tokenizers import exchange_tokenizer
 from mmspec.train.trainer import TrainConfig, Trainer
 from mmspec.train.vlm import prompts as vlm_prompts
@@ -73,12 +71,15 @@ def quick(monkeypatch):
 def build(folder, tmp_path, quick):
     """Recipes whose head has the same first weights every time."""
 
-    def made(method, steps=6, rate=None, **config):
+    def made(method, steps=6, rate=None, settings=None, **config):
         config = TrainConfig(tmp_path / "run", steps, 4, ema=0.5, warmup=1, **config)
         with torch.random.fork_rng():
             torch.manual_seed(1)
-            settings = SETTINGS.get(method, {})
-            own = {"settings": settings, "rate": rate, "max_new_tokens": NEW}
+            own = {
+                "settings": settings or SETTINGS.get(method, {}),
+                "rate": rate,
+                "max_new_tokens": NEW,
+            }
             return VlmHeadRecipe(config, folder, method, **own)
 
     return made
@@ -295,40 +296,17 @@ def test_a_head_keeps_a_share_of_what_it_was(folder, tmp_path, quick):
         assert torch.allclose(weight, expected, atol=2e-3), key
 
 
-# --- curricula ------------------------------------------------------------------------------------
-
-
-def test_every_head_has_a_curriculum_and_a_stage():
-    assert set(CURRICULA) == set(METHODS) == set(recipes.STAGES["vlm-head"])
-
-
-@pytest.mark.parametrize(
-    ("done", "share"), [(0.0, 0), (0.1, 0), (0.2, 0.25), (0.3, 0.5), (0.5, 1), (1, 1)]
-)
-def test_msd_shows_pictures_ever_more_often(done, share):
-    rng = np.random.default_rng(0)
-    seen = np.mean([CURRICULA["msd"](done, rng)[0] for _ in range(2000)])
-    assert seen == pytest.approx(share, abs=0.04 if 0 < share < 1 else 0)
-
-
-def test_vispec_goes_two_stages():
-    rng = np.random.default_rng(0)
-    turns = [CURRICULA["vispec"](done, rng) for done in (0.0, 0.49, 0.5, 1.0)]
-    assert [how.get("laws", False) for _, how in turns] == [False, False, True, True]
-    assert [how["depth"] for _, how in turns] == [1, 1, 2, 2]
-
-
-@pytest.mark.parametrize("method", ["eagle", "msd", "specvlm", "flash"])
-def test_laws_come_after_hidden_states(method):
-    rng = np.random.default_rng(0)
-    turns = [CURRICULA[method](done, rng)[1]["laws"] for done in (0.0, 0.49, 0.5, 1.0)]
-    assert turns == [False, False, True, True]
-
-
-def test_levels_take_turns():
-    rng = np.random.default_rng(0)
-    drawn = Counter(CURRICULA["eagle"](0.0, rng)[1]["depth"] for _ in range(2000))
-    assert {depth: round(count / 500) for depth, count in drawn.items()} == {1: 2, 2: 1, 3: 1}
+@pytest.mark.parametrize(("choose", "explores"), [("gate", True), ("pooling", False)])
+def test_specvlm_takes_the_branch_that_its_curriculum_says(build, choose, explores):
+    """Unless it was made for one branch; what is evaluated and written has the gate's choice."""
+    recipe = build("specvlm", settings={"choose": choose})
+    network, taken = recipe.model.network, set()
+    for step in range(24):
+        recipe.loss(0, np.random.default_rng(step), step)
+        taken.add(network.choose)
+    assert network.saved == choose
+    assert (taken == {choose}) != explores
+    assert not explores or {"gate", "whole"} < taken
 
 
 def test_the_trainer_tells_how_far_it_is(build, monkeypatch):

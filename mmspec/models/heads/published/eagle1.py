@@ -29,7 +29,8 @@ class EagleNetwork(nn.Module):
         experts: of the layers' mixtures; None: their feed-forward parts are plain.
 
     Attributes:
-        joins_pictures: `fc` reads pictures' columns as it does text.
+        joins_pictures: True if `fc` reads pictures' columns as it does text, False if they do not
+            pass it.
     """
 
     joins_pictures: ClassVar[bool] = True
