@@ -38,7 +38,7 @@ def levels(done: float, rng: np.random.Generator) -> tuple[bool, dict[str, Any]]
 
 
 def specvlm(done: float, rng: np.random.Generator) -> tuple[bool, dict[str, Any]]:
-    """As `levels`; in `EXPLORED` of the steps pictures are read whole, or one branch shortens them.
+    """Several levels; in `EXPLORED` of the steps pictures are whole, or one branch shortens them.
 
     Left to itself the gate settles on no pictures at all, before any branch has learned to shorten
     one, and then none ever does.
