@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...methods.parts.heads import BRANCHES
+from ...methods.parts.heads import BRANCHES, Choice
 
 # levels of a draft that a step trains, one of these; deep ones cost as much as all above (HASS,
 # Zhang et al. 2024, section 3.2)
@@ -37,17 +37,6 @@ def levels(done: float, rng: np.random.Generator) -> tuple[bool, dict[str, Any]]
     return True, {"depth": int(rng.choice(DEPTHS)), "laws": done >= LAWS}
 
 
-def specvlm(done: float, rng: np.random.Generator) -> tuple[bool, dict[str, Any]]:
-    """Several levels; in `EXPLORED` of the steps pictures are whole, or one branch shortens them.
-
-    Left to itself the gate settles on no pictures at all, before any branch has learned to shorten
-    one, and then none ever does.
-    """
-    seen, how = levels(done, rng)
-    explored = str(rng.choice((*BRANCHES, "whole")))
-    return seen, how | {"branch": explored if rng.random() < EXPLORED else None}
-
-
 def vispec(done: float, rng: np.random.Generator) -> tuple[bool, dict[str, Any]]:
     """ViSpec's two stages, a half each (Kang et al. 2025, section 3.3).
 
@@ -67,10 +56,20 @@ def msd(done: float, rng: np.random.Generator) -> tuple[bool, dict[str, Any]]:
 
 
 CURRICULA: dict[str, Curriculum] = {
-    **dict.fromkeys(("eagle", "eagle3"), levels),
-    "specvlm": specvlm,
+    **dict.fromkeys(("eagle", "eagle3", "specvlm"), levels),
     **dict.fromkeys(("dflash", "medusa", "hydra"), whole),
     "flash": slots,
     "vispec": vispec,
     "msd": msd,
 }
+
+
+def drawn_branch(rng: np.random.Generator) -> Choice:
+    """Choice of a step of SpecVLM: its gate's, or in `EXPLORED` of the steps whole or one branch.
+
+    Left to itself the gate settles on no pictures at all, before any branch has learned to shorten
+    one, and then none ever does.
+    """
+    all_of_them: tuple[Choice, ...] = (*BRANCHES, "whole")
+    number = rng.integers(len(all_of_them))
+    return all_of_them[number] if rng.random() < EXPLORED else "gate"

@@ -37,7 +37,7 @@ from ..base import BaseRecipe, hybrid_optimizers
 from ..card import write_card
 from ..kept import averaged, check_keep
 from ..trainer import Loss, TrainConfig
-from .curricula import CURRICULA
+from .curricula import CURRICULA, drawn_branch
 from .head_batch import HeadBatch
 from .head_losses import head_loss
 from .objectives import objective_of
@@ -162,9 +162,9 @@ class HeadRecipe(BaseRecipe):
         seen, how = self.curriculum(self.first + (1 - self.first) * self.done, rng)
         example = self.teacher.on_device(self.pool.batch(batch, seen))
         torch.manual_seed(int(rng.integers(2**63)))  # of what a head draws as it learns
-        branch, network = how.pop("branch", None), self.model.network
+        network = self.model.network
         if isinstance(network, SpecVlmNetwork) and network.saved == "gate":
-            network.choose = branch or network.saved
+            network.choose = drawn_branch(rng)
         how |= {"objective": self.objective, "reference": self.reference}
         return head_loss(self.model, example, **how)
 

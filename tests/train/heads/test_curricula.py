@@ -9,7 +9,7 @@ import pytest
 
 from mmspec.methods.parts.heads import BRANCHES
 from mmspec.train import recipes
-from mmspec.train.heads.curricula import CURRICULA
+from mmspec.train.heads.curricula import CURRICULA, drawn_branch
 
 
 def test_every_head_has_a_curriculum_and_a_stage():
@@ -47,7 +47,7 @@ def test_levels_take_turns():
 
 def test_every_branch_of_specvlm_learns_whatever_its_gate_prefers():
     rng = np.random.default_rng(0)
-    drawn = Counter(CURRICULA["specvlm"](0.7, rng)[1]["branch"] for _ in range(6000))
-    assert {*drawn} == {None, "whole", *BRANCHES}
-    assert drawn.pop(None) == pytest.approx(3000, rel=0.1)
+    drawn = Counter(drawn_branch(rng) for _ in range(6000))
+    assert {*drawn} == {"gate", "whole", *BRANCHES}
+    assert drawn.pop("gate") == pytest.approx(3000, rel=0.1)
     assert all(count == pytest.approx(500, rel=0.2) for count in drawn.values())
