@@ -305,8 +305,8 @@ def test_specvlm_takes_the_branch_that_its_curriculum_says(build, choose, explor
         recipe.loss(0, np.random.default_rng(step), step)
         taken.add(network.choose)
     assert network.saved == choose
-    assert (taken == {choose}) != explores
-    assert not explores or {"gate", "whole"} < taken
+    assert explores or taken == {choose}
+    assert not explores or len(taken) > 3
 
 
 def test_the_trainer_tells_how_far_it_is(build, monkeypatch):
