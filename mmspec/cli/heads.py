@@ -14,6 +14,13 @@ if TYPE_CHECKING:
     from ..models.heads.published.head import PublishedHead
 
 
+# tensors that some heads of a format store and others leave out, by the first part of their names
+OPTIONAL = (
+    *("embed_tokens", "lm_head", "fc_norm", "input_norm"),
+    *("markov_head", "confidence_head", "prefix_gru", "embed_proj"),
+)
+
+
 def add_commands(commands: Any) -> None:
     heads = commands.add_parser("heads", help="read published draft heads, and convert them")
     actions = heads.add_subparsers(dest="action", metavar="action", required=True)
@@ -47,14 +54,8 @@ def _convert(args: argparse.Namespace) -> int:
 
 def _load(args: argparse.Namespace) -> PublishedHead:
     from ..models.heads.loading import load_head
-    from ..models.heads.published.head import PublishedHead
 
-    head = load_head(args.head, kind=args.kind)
-    if not isinstance(head, PublishedHead):
-        raise InputError(
-            f"{args.head} is a head of `mmspec train vlm-head`, in a layout of its own"
-        )
-    return head
+    return load_head(args.head, kind=args.kind)
 
 
 def facts(head: PublishedHead) -> dict[str, Any]:
@@ -62,6 +63,10 @@ def facts(head: PublishedHead) -> dict[str, Any]:
     from ..models.heads.formats.write import formats_of
 
     own = head.vocabulary
+    parts = [*dict.fromkeys(name.split(".")[0] for name in head.network.state_dict())]
+    optional = [name for name in parts if name in OPTIONAL]
+    if own is not None:
+        optional += ["d2t", "t2d"]
     return {
         "format": head.format,
         "method": head.method,
@@ -70,7 +75,7 @@ def facts(head: PublishedHead) -> dict[str, Any]:
         "vocabulary": head.vocab_size,
         "tokens that it drafts": head.vocab_size if own is None else len(own.ids),
         "tokens a draft": head.length,
-        "embeddings of its own": head.embeddings is not None,
+        "optional tensors that it stores": optional or ["none"],
         "weights": sum(weight.numel() for weight in head.parameters()),
         "can be written as": list(formats_of(head)),
     }

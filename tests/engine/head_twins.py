@@ -20,9 +20,11 @@ ALL = {"eagle_aux_hidden_state_layer_ids": [0, 1, 2]}
 LAYOUTS = {
     "eagle": lambda folder: folders.eagle1(folder),
     "eagle-bias": lambda folder: folders.eagle1(folder, qkv_bias=True, layers=2),
+    "eagle-own": lambda folder: folders.eagle1(folder, embeds=True),
     "msd": lambda folder: folders.eagle1(folder),
     "vispec": lambda folder: folders.vispec(folder),
     "eagle3": lambda folder: folders.eagle3(folder, **ALL),
+    "eagle3-own": lambda folder: folders.eagle3(folder, embeds=True, **ALL),
     "eagle3-fc-norm": lambda folder: folders.eagle3(folder, fc_norm=True, **ALL),
     "speculators": lambda folder: folders.speculators_eagle3(
         folder, norm_output=True, eagle_aux_hidden_state_layer_ids=[0, 1, 2]
@@ -38,6 +40,11 @@ LAYOUTS = {
     "dspark-rnn": lambda folder: folders.dspark(
         folder, kind="rnn", deepspec=True, target_layer_ids=[0, 1]
     ),
+    "dflash-speculators": lambda folder: folders.speculators_blocks(folder, ids=(1, 2)),
+    "dspark-speculators": lambda folder: folders.speculators_blocks(
+        folder, kind="dspark", ids=(1, 2)
+    ),
+    "peagle-speculators": lambda folder: folders.speculators_peagle(folder, **ALL),
     "domino": lambda folder: folders.domino(folder, target_layer_ids=[0, 1]),
     "domino-fill-in": lambda folder: folders.domino(
         folder, target_layer_ids=[0, 1], shift_label=False, pure_draft_prefix_len=0
@@ -60,6 +67,8 @@ class Twin:
     def __init__(self, name, model, prompt, config, tensors):
         self.name, self.model, self.config, self.tensors = name, model, config, tensors
         self.rows = [Passes(model, prompt, row) for row in range(len(prompt.images))]
+        ids = [prompt.text[row, p.pads :].tolist() for row, p in enumerate(self.rows)]
+        self.said = dict(zip(map(id, self.rows), ids, strict=True))  # -1 at pictures
 
     def states(self, passes, text):
         """All hidden states of a text `[L + 1, S, D]`, the last behind the final norm."""
@@ -79,7 +88,7 @@ class Twin:
         return logits.softmax(-1)
 
     def logits(self, passes, committed, path):
-        self.text = [-1] * passes.length + list(committed)
+        self.text = [*self.said[id(passes)], *committed]
         text, t = [*committed, *path], self.tensors
         embedded, states = passes.embedded(text)[0], self.states(passes, text)
         root = passes.length + len(committed) - 1  # the last committed column
@@ -93,13 +102,13 @@ class Twin:
         if self.name.startswith(("dflash", "dspark", "domino")):
             out = self.slots(passes, committed, path)
             return self.corrected(out, committed, path, self.first(passes, committed, path))
-        return self.recurrent(passes, embedded, states, root, len(path))
+        return self.recurrent(passes, embedded, states, root, path)
 
     def first(self, passes, committed, path):
         """A block's first input."""
-        own = self.tensors.get("embed_tokens.weight")
-        if own is not None and committed:
-            return own[committed[-1]]
+        own, last = self.tensors.get("embed_tokens.weight"), self.text[-1]
+        if own is not None and last >= 0:
+            return own[last]
         root = passes.length + len(committed) - 1
         return passes.embedded([*committed, *path])[0, root]
 
@@ -119,23 +128,38 @@ class Twin:
         slots = out if anchored else out[1:]
         table = t.get("lm_head.weight")
         logits = self.model.lm_head(slots[n]) if table is None else table @ slots[n]
-        if self.name.startswith("dspark") and (n or committed):
-            before = [committed[-1] if committed else 0, *path]
-            logits = logits + naive.markov(t, c["markov_head_type"], before, slots[: n + 1])[n]
+        before = [self.text[-1], *path]
+        skip = before[0] < 0  # behind a picture nothing is known
+        if self.name.startswith("dspark") and n >= skip:
+            known, own = before[skip:], slots[skip : n + 1]
+            logits = logits + naive.markov(t, c["markov_head_type"], known, own)[n - skip]
         if self.name.startswith("domino"):
             skipped = c.get("pure_draft_prefix_len", 1) + (not anchored)
             number = n if anchored else n + 1
             words = self.model.get_input_embeddings()(torch.tensor(path, dtype=torch.long))
             if number >= skipped:
                 logits = logits + naive.domino(t, [first, *words], slots[: n + 1])[n]
-        return logits
+        return self.spread(logits) if "d2t" in t else logits
 
-    def recurrent(self, passes, embedded, states, root, depth):
+    def spread(self, logits):
+        """Logits of the target's tokens, of those that the head drafts."""
+        full = torch.full((folders.V,), -torch.inf, dtype=torch.float64)
+        full[torch.arange(folders.VD) + self.tensors["d2t"]] = logits
+        return full
+
+    def recurrent(self, passes, embedded, states, root, path):
         """EAGLE's kind: pairs of a token and the hidden state in front, its own ones at last."""
+        depth = len(path)
         t, c, eps = self.tensors, self.config, self.config["rms_norm_eps"]
         three = "eagle3" in self.name or self.name == "speculators"
-        if self.name == "peagle":
+        if self.name.startswith("peagle"):
             return self.parallel(embedded, states, root, depth)
+        table = t.get("embed_tokens.weight")
+        text = [*self.text, *path]
+        if table is not None:
+            known = [n for n, token in enumerate(text) if token >= 0]
+            embedded = embedded.clone()
+            embedded[known] = table[[text[n] for n in known]]
         own = []
         for level in range(depth + 1):
             last = root + level
@@ -173,10 +197,7 @@ class Twin:
                 keep = x
             own.append(keep)
         if three:
-            logits = t["lm_head.weight"] @ normed
-            full = torch.full((folders.V,), -torch.inf, dtype=torch.float64)
-            full[torch.arange(folders.VD) + t["d2t"]] = logits
-            return full
+            return self.spread(t["lm_head.weight"] @ normed)
         return self.model.lm_head(own[-1])
 
     def parallel(self, embedded, states, root, depth):
@@ -193,10 +214,7 @@ class Twin:
                 e, parts = t["embed_tokens.weight"][folders.MASK], t["mask_hidden"].flatten()
             h = first.fused(e, naive.linear(t, "fc", parts), place)
             h = second.plain(h, place)
-        logits = t["lm_head.weight"] @ naive.rms_norm(h, t["norm.weight"], eps)
-        full = torch.full((folders.V,), -torch.inf, dtype=torch.float64)
-        full[torch.arange(folders.VD) + t["d2t"]] = logits
-        return full
+        return self.spread(t["lm_head.weight"] @ naive.rms_norm(h, t["norm.weight"], eps))
 
     def joined(self, passes, column, embedded, hidden):
         """A layer's input; None: the column is not read."""

@@ -53,8 +53,7 @@ class CorrectedModel(DFlashModel, TokenFeatureModel):
         self._slots = self._denoised(context)
         self._state = self._slots.new_zeros(len(self._slots), self.correction.state_size)
         self._place = 0
-        begins = context.lengths[:, None] == 0  # the prompt's last column has no id here
-        law = self._corrected(context.last, begins)
+        law = self._corrected(*self._in_front(context))
         return law.expand(-1, tokens.shape[1], -1)  # the loop asks for the last one
 
     def _next(self, tokens: Tensor, start: list[int]) -> Tensor:
@@ -71,7 +70,10 @@ class CorrectedModel(DFlashModel, TokenFeatureModel):
         copies = len(embedded) // len(tokens)
         ids, nothing = (t[:, 0].repeat(copies) for t in (tokens, unknown))
         slot = self._slots[:, self._place]
-        self._state, more = self.correction.step(self._state, ids, embedded, slot)
+        state, more = self.correction.step(self._state, ids, embedded, slot)
+        if self.correction.reads_ids:
+            state = torch.where(nothing[:, None], self._state, state)
+        self._state = state
         if not self.correction.reads_ids:
             nothing = torch.zeros_like(nothing)
         number = self._place + self.decoder.network.block_size - self.decoder.most

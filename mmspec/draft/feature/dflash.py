@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
 from torch import Tensor
 
 from ...engine.accept.chain import pick
@@ -79,8 +80,7 @@ class DFlashModel(FeatureModel):
     def _denoised(self, context: Context) -> Tensor:
         """Hidden states `[R, K, H]` of the places that say the next K tokens."""
         self._feed(context)
-        condition = context.lengths[:, None] == 0
-        first = self._embedded(context.last, condition)[:, 0]
+        first = self._embedded(*self._in_front(context))[:, 0]
         x = self.decoder.masked(first)
         size = x.shape[1]
         slots = context.lengths[:, None] + (self.offset - 1) + self.keys[:size]
@@ -88,6 +88,18 @@ class DFlashModel(FeatureModel):
         seen = self.keys[:length] <= slots[:, -1:, None]  # its own end bounds what a row reads
         hidden = self._at(x, slots, slots, length, seen.expand(-1, size, -1))
         return hidden[:, size - self.decoder.most :]
+
+    def _in_front(self, context: Context) -> tuple[Tensor, Tensor]:
+        """The last committed tokens `[B, 1]`, and where it is the prompt's last column, without id.
+
+        Text has ids in front of the first output, too; a picture has none.
+        """
+        begins = context.lengths[:, None] == 0
+        text: Tensor | None = getattr(getattr(self.decoder, "target", None), "text", None)
+        if text is None or len(text) != len(self.target.setting.prefix):
+            return context.last, begins
+        last = self.running.of_samples(text[:, -1:])
+        return torch.where(begins, last.clamp_min(0), context.last), begins & (last < 0)
 
     def _feed(self, context: Context) -> None:
         """Read the hidden states that the last rounds have brought."""

@@ -85,6 +85,7 @@ class PromptedDecoder(CausalDecoder):
         model: of transformers, with a head, in evaluation mode, on one device.
 
     Attributes:
+        text: of the prompt that was placed, see `EncodedPrompt`.
         drafts_for: logits of the model that it drafts for, if it does.
         method: the method that suits such models when nobody chooses one.
         modality: what it writes, as methods name it: "vlm" is text.
@@ -115,6 +116,7 @@ class PromptedDecoder(CausalDecoder):
         super().__init__(model)
         self._check_attention()
         self.drafts_for: int | None = None
+        self.text: Tensor | None = None
         self._positions = self._narrowed = torch.zeros(1, 0, dtype=torch.long)
 
     @property
@@ -202,7 +204,7 @@ class PromptedDecoder(CausalDecoder):
     def place(self, prompt: EncodedPrompt) -> None:
         """Set the next generation's prompt; see `EncodedPrompt.positions`."""
         self._positions = self._narrowed = prompt.positions
-        self.reads = ()
+        self.text, self.reads = prompt.text, ()
 
     def narrow(self, rows: Sequence[int] | None) -> None:
         self._narrowed = self._positions if rows is None else self._positions[..., list(rows), :]

@@ -10,13 +10,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...engine.accept.chain import pick
+from ...errors import InputError
 from ...models.heads.published.dflash import DFlashNetwork
 from ...models.heads.published.eagle1 import EagleNetwork
 from ...models.heads.published.eagle3 import Eagle3Network
 from ...models.heads.published.eagle_decoder import inputs_of, read_columns
 from ...models.heads.published.flash import FlashNetwork
 from ...models.heads.published.head import PublishedHead
-from ...models.heads.published.hydra import HydraNetwork
+from ...models.heads.published.hydra import HydraNetwork, PrefixHydraNetwork
 from ...models.heads.published.medusa import MedusaNetwork
 from ...models.heads.published.rotary import HeadRotary
 from ...models.llamagen.eagle_head import attend_levels
@@ -30,6 +31,17 @@ LEARNED = 0.4  # of the places that a step learns from beside a reference (AdaSP
 
 Pair = tuple[Tensor, Tensor]
 """Hidden states of a head `[N, D]`, and their places `[N]`, see `HeadBatch.ahead`."""
+
+
+def check_learns(head: PublishedHead) -> None:
+    """Raise an `InputError` if training would read other inputs than drafting does."""
+    if isinstance(head.network, PrefixHydraNetwork):
+        raise InputError("Hydra heads with a prefix layer are not trained here, plain ones are")
+    if head.rotary is not None and head.rotary.axes > 1:
+        raise InputError(
+            "a draft head whose positions have three axes (mrope) is not trained here: lessons "
+            "have one position a token"
+        )
 
 
 def head_loss(

@@ -19,7 +19,7 @@ from ...models.transformers.probe import probed
 from ...models.transformers.prompted import EncodedPrompt
 from .curricula import CURRICULA
 from .head_batch import HeadBatch
-from .head_losses import head_loss
+from .head_losses import check_learns, head_loss
 from .objectives import objective_of
 from .recipe import RATE
 from .teacher import Spans, Teacher
@@ -81,6 +81,7 @@ class OnlineLearner:
         method = getattr(head, "method", type(head).__name__)
         if method not in CURRICULA:
             raise InputError(f"{method!r} is no kind of head that can be trained, so none learns")
+        check_learns(head)
         self.head, self.fallen, self.heard = head, fallen, 0
         self.objective, self.curriculum = objective_of(objective), CURRICULA[method]
         # steps are small: in half precision they would be lost

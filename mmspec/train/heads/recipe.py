@@ -39,7 +39,7 @@ from ..kept import averaged, check_keep
 from ..trainer import Loss, TrainConfig
 from .curricula import CURRICULA, drawn_branch
 from .head_batch import HeadBatch
-from .head_losses import head_loss
+from .head_losses import check_learns, head_loss
 from .objectives import objective_of
 from .pool import LessonPool, told_of
 from .teacher import Teacher, acceptance_figures
@@ -146,6 +146,7 @@ class HeadRecipe(BaseRecipe):
         head = load_head(folder, kind=None)
         if head.method != self.method:
             raise InputError(f"{folder} is no head of {self.method!r}")
+        check_learns(head)
         return head.to(self.config.device)
 
     def optimizers(self) -> Sequence[torch.optim.Optimizer]:

@@ -76,11 +76,10 @@ def test_confidence_says_how_far_to_draft(tmp_path, with_token):
         run(engine, 1, 8, SpecStats())
         twin = Twin("dspark", model, prompt, config, tensors)
         for (committed, path), estimate in zip(told.places, told.estimates, strict=True):
-            if committed:  # the prompt's last token has no id here
-                slot = twin.slots(twin.rows[0], committed, path)[len(path)]
-                before = [committed[-1], *path][-1]
-                token = tensors["markov_head.markov_w1.weight"][before]
-                x = torch.cat([slot, token]) if with_token else slot
-                logit = naive.linear(tensors, "confidence_head.proj", x)[0]
-                assert estimate == pytest.approx(float(torch.sigmoid(logit)), abs=1e-9)
+            twin.text = [*twin.said[id(twin.rows[0])], *committed]
+            slot = twin.slots(twin.rows[0], committed, path)[len(path)]
+            token = tensors["markov_head.markov_w1.weight"][[*twin.text, *path][-1]]
+            x = torch.cat([slot, token]) if with_token else slot
+            logit = naive.linear(tensors, "confidence_head.proj", x)[0]
+            assert estimate == pytest.approx(float(torch.sigmoid(logit)), abs=1e-9)
     assert len({len(path) for _, path in told.places}) > 1

@@ -51,14 +51,16 @@ class Twin:
         self.model, self.config, self.tensors = model, config, tensors
         self.kind, self.raw = name.split("-")[0], name.endswith("raw")
         self.rows = [Passes(model, prompt, row) for row in range(len(prompt.images))]
+        self.said = [prompt.text[row, p.pads :].tolist() for row, p in enumerate(self.rows)]
 
     def law(self, row, committed, path):
         passes, text = self.rows[row], [*committed, *path]
         own = self.tensors.get("model.layers.4.embed_tokens.weight")
         with torch.no_grad():
             embedded, states = passes.embedded(text)[0], passes.hidden(text)[0]
-            if own is not None and text:  # pictures and the prompt come as the target has them
-                embedded = torch.cat([embedded[: passes.length], own[text]])
+            if own is not None:  # pictures come as the target has them
+                said = torch.tensor([*self.said[row], *text])
+                embedded = torch.where((said < 0)[:, None], embedded, own[said.clamp_min(0)])
             known = passes.length + len(committed) - 1  # states in front of committed tokens
             twin, out = Mtp(self.kind, self.tensors, self.config), None
             for column in range(1, len(embedded)):

@@ -44,7 +44,9 @@ def generation(
         return run(engine, len(rows), limit, SpecStats()), drafter, (model, prompt)
 
 
-KINDS = [(name, "block" if name in ("dflash", "peagle") else "chain") for name in LAYOUTS]
+KINDS = [
+    (name, "block" if name.split("-")[0] in ("dflash", "peagle") else "chain") for name in LAYOUTS
+]
 KINDS += [(name, "dynamic") for name in ("eagle3", "vispec", "medusa", "hydra", "hydra-prefix")]
 
 

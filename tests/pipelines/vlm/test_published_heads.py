@@ -20,14 +20,26 @@ MROPE = {"rope_scaling": {"type": "mrope", "mrope_section": [2, 1, 1]}}
 PARTIAL = {"type": "mrope", "mrope_section": [1, 1, 0]}
 LAYOUTS = {
     "eagle": folders.eagle1,
+    "eagle-bias": lambda folder: folders.eagle1(folder, qkv_bias=True, layers=2),
+    "eagle-own": lambda folder: folders.eagle1(folder, embeds=True),
     "msd": folders.eagle1,
     "vispec": folders.vispec,
     "eagle3": lambda folder: folders.eagle3(folder, **ALL),
     "eagle3-mrope": lambda folder: folders.eagle3(folder, **ALL, **MROPE),
+    "eagle3.1": lambda folder: folders.eagle3(
+        folder, fc_norm=True, norm_output=True, architectures=["LlamaForCausalLM"], **ALL
+    ),
     "speculators": lambda folder: folders.speculators_eagle3(folder, **ALL),
     "peagle": lambda folder: folders.peagle(folder, **ALL),
     "dflash": folders.dflash,
+    "peagle-speculators": lambda folder: folders.speculators_peagle(folder, **ALL),
+    "dflash-speculators": folders.speculators_blocks,
+    "dspark-speculators": lambda folder: folders.speculators_blocks(folder, kind="dspark"),
     "dspark": lambda folder: folders.dspark(folder, kind="rnn"),
+    "dspark-gated": lambda folder: folders.dspark(folder, kind="gated"),
+    "dspark-deepspec": lambda folder: folders.dspark(
+        folder, deepspec=True, target_layer_ids=[0, 1]
+    ),
     "domino": folders.domino,
     "medusa": folders.medusa,
     "hydra": folders.hydra,
@@ -110,6 +122,13 @@ def test_a_head_for_another_target_is_refused(known, tmp_path):
     head.reads = (1, 2, 7)
     with pytest.raises(InputError, match="3 layers"):
         mmspec.enable_speculation(model, head=head)
+    folder, _, _ = folders.dflash(tmp_path / "deeper", num_target_layers=36)
+    with pytest.raises(InputError, match="for a target of 36 layers, and this LlamaForCausalLM"):
+        mmspec.enable_speculation(model, head=mmspec.load_head(folder))
+    folder, _, _ = folders.eagle3(tmp_path / "narrow", target=2 * folders.H, **ALL)
+    wide = LlamaForCausalLM(LlamaConfig(**{**vlms.TEXT, "hidden_size": 2 * folders.H}))
+    with pytest.raises(InputError, match="stores no embed_tokens: those of this Llama"):
+        mmspec.load_head(folder).check(wide)
 
 
 def test_files_say_how_many_tokens_are_drafted(known, tmp_path):
@@ -119,6 +138,24 @@ def test_files_say_how_many_tokens_are_drafted(known, tmp_path):
         config = model.generate.__self__.config
         assert config.options["num_draft_tokens"] == length
         mmspec.disable_speculation(model)
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen2_5_vl"])
+def test_dsparks_confidence_says_how_long_drafts_are(known, tmp_path, family):
+    model, inputs, theirs = known(family)
+    head = load("dspark", tmp_path / "head")
+    try:
+        mmspec.enable_speculation(model, "dspark[length=confidence]", head=head)
+        out = model.generate(**inputs, max_new_tokens=NEW, do_sample=False)
+        shorter = model.speculation_stats
+        mmspec.enable_speculation(model, "dspark", head=head)
+        model.generate(**inputs, max_new_tokens=NEW, do_sample=False)
+        whole = model.speculation_stats
+    finally:
+        mmspec.disable_speculation(model)
+    assert agree(out, theirs)
+    drafts = [sum(stats.drafted) / sum(stats.calls) for stats in (shorter, whole)]
+    assert 0 < drafts[0] < drafts[1]
 
 
 def test_a_head_is_saved_and_read_again(tmp_path):

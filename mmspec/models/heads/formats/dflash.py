@@ -74,6 +74,9 @@ def made(
     for name in ("block_size", "mask_token_id"):
         if not isinstance(settings.get(name), int):
             raise InputError(f"{files.folder}: config.json names no {name}")
+    windows = [kind for kind in settings.get("layer_types") or () if kind != "full_attention"]
+    if windows:
+        raise InputError(f"{files.folder}: layers of {windows[0]!r} are not supported yet")
     sizes = files.sizes(settings)
     width = files.shape("fc.weight")[1]
     if width % len(reads):
@@ -84,6 +87,20 @@ def made(
     drafted = files.rows("lm_head.weight")
     vocab = settings.get("vocab_size")
     target_size = width // len(reads)
+    correction = _correction(files, settings, sizes.hidden_size, anchored)
+    confidence = _confidence(files)
+    kind = format.removeprefix("speculators ")
+    if correction is None and (
+        kind == "domino" or (kind == "dspark" and settings.get("markov_rank") != 0)
+    ):
+        wanted = "prefix_gru" if kind == "domino" else "markov_head"
+        raise InputError(f"{files.folder}: a head of {kind} without the tensors of its {wanted}")
+    files.check_says(
+        settings,
+        num_hidden_layers=files.layers(),
+        draft_vocab_size=vocab if drafted is None else drafted,
+        enable_confidence_head=confidence is not None,
+    )
     network = DFlashNetwork(
         sizes,
         len(reads),
@@ -94,8 +111,8 @@ def made(
         files.rows("embed_tokens.weight"),
         drafted,
         anchored,
-        _correction(files, settings, sizes.hidden_size, anchored),
-        _confidence(files),
+        correction,
+        confidence,
     )
     files.load(network, ("d2t", "t2d"))
     return PublishedHead(

@@ -35,7 +35,10 @@ SPECFORGE = {
 
 def is_eagle3(files: HeadFiles) -> bool:
     """True for a layer that reads embedding and hidden state side by side."""
-    return "layers.0.hidden_norm.weight" in files.renamed(*_NAMES).tensors
+    tensors = files.renamed(*_NAMES).tensors
+    mapped = "fc.weight" in tensors and tensors.keys() >= set(_MAP)
+    named = bool(SPECFORGE & set(files.config.get("architectures") or ()))
+    return "layers.0.hidden_norm.weight" in tensors or mapped or named
 
 
 def read_eagle3(files: HeadFiles, own: Mapping[str, Any] | None = None) -> PublishedHead:
@@ -63,7 +66,16 @@ def read_eagle3(files: HeadFiles, own: Mapping[str, Any] | None = None) -> Publi
         )
     fused = width // target_size
     vocab = config.get("vocab_size")
+    if config.get("tie_word_embeddings") and "embed_tokens.weight" in tensors:
+        tensors.setdefault("lm_head.weight", tensors["embed_tokens.weight"])
     drafted = files.rows("lm_head.weight")
+    files.check_says(
+        config,
+        num_hidden_layers=layers,
+        draft_vocab_size=vocab if drafted is None else drafted,
+        fc_norm="fc_norm.0.weight" in tensors,
+        norm_before_fc="input_norm.weight" in tensors,
+    )
     network = Eagle3Network(
         sizes,
         fused,
@@ -115,8 +127,13 @@ def layer_ids(files: HeadFiles, count: int) -> tuple[int, ...] | None:
     ids = files.config.get("eagle_aux_hidden_state_layer_ids") or inner.get(
         "eagle_aux_hidden_state_layer_ids"
     )
-    if ids is None:
+    if ids is None and count == 3:
         return None
+    if ids is None:
+        raise InputError(
+            f"{files.folder}: fc joins {count} hidden states, and config.json does not say which; "
+            "name them in eagle_aux_hidden_state_layer_ids"
+        )
     if len(ids) != count:
         raise InputError(
             f"{files.folder}: fc joins {count} hidden states, and the configuration names {ids}"

@@ -83,6 +83,8 @@ class HeadFiles:
         for name in PICKLES:
             if (folder / name).exists():
                 return [folder / name]
+            if (folder / f"{name}.index.json").exists():
+                return weight_files(folder, name)
         known = ", ".join((*SAFETENSORS, *PICKLES))
         raise InputError(f"{folder} holds no weights: none of {known}")
 
@@ -103,6 +105,20 @@ class HeadFiles:
     def layers(self) -> int:
         """Number of decoder layers, `layers.0.` and on."""
         return len({name.split(".")[1] for name in self.tensors if name.startswith("layers.")})
+
+    def check_says(self, config: Mapping[str, Any], **found: Any) -> None:
+        """Compare what the tensors say with what a configuration says of it, where it does.
+
+        Raises:
+            InputError: they differ, so one of the two is of another head or not all there.
+        """
+        for name, value in found.items():
+            said = config.get(name)
+            if said is not None and said != value:
+                raise InputError(
+                    f"{self.folder}: config.json says {name} {said}, and by the tensors it is "
+                    f"{value}; is this the whole file, and its own config?"
+                )
 
     def sizes(self, config: Mapping[str, Any]) -> HeadSizes:
         """Sizes of the layers by a configuration, and what the tensors tell of them."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ....errors import InputError
+from ....errors import InputError, reason
+from ...bounded_init import bounded_init, check_layers
 from ..published.head import PublishedHead
 from .compressing import is_flash, is_specvlm, read_flash, read_specvlm
 from .dflash import is_deepspec, is_dflash, read_dflash
@@ -70,7 +71,7 @@ def read_head(files: HeadFiles, kind: str | None = None) -> PublishedHead:
     if kind is not None and not is_eagle(files):
         raise InputError(f"{files.folder} is no head of MSD: its files are not EAGLE-1's")
     if kind is not None:
-        return read_msd(files)
+        return _read(HeadFormat("MSD", is_msd, read_msd), files)
     if files.config.get("model_arch") == "dfly":
         raise InputError(
             f"{files.folder}: DFly's tensors are not published with their meaning; no head of this "
@@ -78,7 +79,25 @@ def read_head(files: HeadFiles, kind: str | None = None) -> PublishedHead:
         )
     for form in FORMATS:
         if form.tells(files):
-            return form.read(files)
+            return _read(form, files)
     known = ", ".join(form.name for form in FORMATS)
     first = ", ".join(sorted(files.tensors)[:3])
     raise InputError(f"{files.folder} is no draft head that is known ({known}); it holds {first}")
+
+
+def _read(form: HeadFormat, files: HeadFiles) -> PublishedHead:
+    """The head by its format's reader, no larger than its tensors."""
+    check_layers(dict(files.config), files.tensors, files.folder)
+    try:
+        with bounded_init(files.tensors, files.folder):
+            return form.read(files)
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError) as error:
+        said = f"{type(error).__name__}: {reason(error)}"
+    except ValueError as error:  # an InputError is one, and says all
+        if isinstance(error, InputError):
+            raise
+        said = reason(error)
+    raise InputError(
+        f"{files.folder}: config.json and the tensors do not go together as a head of {form.name} "
+        f"({said}); correct the config, or take the one that was saved with the tensors"
+    )

@@ -186,6 +186,16 @@ def _dflash(head: PublishedHead, verifier: dict[str, Any]) -> Layout:
     network = head.network
     assert isinstance(network, DFlashNetwork)
     kind = head.format.removeprefix("speculators ")
+    if kind != "domino" and network.anchored != (kind == "dspark"):
+        raise InputError(
+            f"z-lab's layout has no key for what this head's places say ({kind} with "
+            f"sample_from_anchor {str(network.anchored).lower()}); write it as 'speculators'"
+        )
+    if head.vocabulary is not None and kind == "dflash":
+        raise InputError(
+            "z-lab's layout has no map of tokens, and this head drafts some alone; write it as "
+            "'speculators'"
+        )
     inner: dict[str, Any] = {
         "mask_token_id": network.mask_token_id,
         "target_layer_ids": [number - 1 for number in head.reads or ()],

@@ -32,17 +32,21 @@ class PromptColumns(NamedTuple):
         mask: its real columns `[R, T]`.
         read, kept: those that it reads, see `kept_columns`.
         images: where its pictures are.
+        text: ids of the prompt's text `[R, T]`, -1 elsewhere, if the head embeds them itself.
     """
 
     mask: Tensor
     read: Tensor
     kept: Tensor
     images: Images | None
+    text: Tensor | None
 
     def of_rows(self, rows: Sequence[int]) -> PromptColumns:
         """The same of these rows alone."""
         mask, read, kept = (x[[*rows]] for x in self[:3])
-        return PromptColumns(mask, read, kept, self.images and self.images.of_rows(rows))
+        images = self.images and self.images.of_rows(rows)
+        text = None if self.text is None else self.text[[*rows]]
+        return PromptColumns(mask, read, kept, images, text)
 
 
 class PublishedEagleDecoder(PublishedDecoder):
@@ -68,10 +72,11 @@ class PublishedEagleDecoder(PublishedDecoder):
     def view(
         self, prefix: Tensor, mask: Tensor, images: Images | None, positions: int
     ) -> tuple[Tensor, Tensor]:
-        columns = self._seen(prefix, torch.zeros_like(prefix), mask, images)
+        text = self._text_of(mask)
+        columns = self._seen(prefix, torch.zeros_like(prefix), mask, images, text)
         look = self.network.look(columns)
         index, kept = read_columns(columns, look)
-        self._prompt, self._rows = PromptColumns(mask, index, kept, images), None
+        self._prompt, self._rows = PromptColumns(mask, index, kept, images, text), None
         self._choice = look.choice
         place = columns.positions()
         if self.head.rotary is not None and self.head.rotary.axes == 3:
@@ -90,7 +95,7 @@ class PublishedEagleDecoder(PublishedDecoder):
 
     def visual(self) -> list[int]:
         """Columns of pictures that it reads of the last prompt, per row."""
-        mask, index, kept, images = self._prompt
+        mask, index, kept, images, _ = self._prompt
         if images is None:
             return [0] * len(mask)
         counts: list[int] = (images.visual(mask).gather(1, index) & kept).sum(1).tolist()
@@ -107,13 +112,31 @@ class PublishedEagleDecoder(PublishedDecoder):
 
     def read(self, prefix: Tensor, before: Tensor) -> tuple[Tensor, Tensor | None]:
         mine = self._prompt if self._rows is None else self._prompt.of_rows(self._rows)
-        mask, index, _, images = mine
-        columns = self._seen(prefix, before, mask, images)
+        mask, index, _, images, text = mine
+        columns = self._seen(prefix, before, mask, images, text)
         look = self.network.look(columns)
         behind = None if look.context is None else look.context[:, -1:]
         return inputs_of(self.network, columns, look, index), behind
 
-    def _seen(self, prefix: Tensor, before: Tensor, mask: Tensor, images: Images | None) -> Columns:
+    def _text_of(self, mask: Tensor) -> Tensor | None:
+        """Ids of the prompt's text, if the head embeds them itself and there are any."""
+        text: Tensor | None = getattr(self.target, "text", None)
+        if not self._own_embeddings or text is None or len(text) != len(mask):
+            return None
+        return F.pad(text, (mask.shape[1] - text.shape[1], 0), value=-1)
+
+    def _seen(
+        self,
+        prefix: Tensor,
+        before: Tensor,
+        mask: Tensor,
+        images: Images | None,
+        text: Tensor | None,
+    ) -> Columns:
+        """The prompt's columns; pictures and what has no ids are as the target embeds them."""
+        if text is not None:
+            own = self.embed(text.clamp_min(0))
+            prefix = torch.where((text < 0)[..., None], prefix, own)
         columns = Columns(prefix, before, mask, mask, images)
         return columns if self.head.shown is None else self.head.shown(columns)
 

@@ -172,7 +172,22 @@ class PublishedHead(nn.Module):
                 f"the draft head ({self.format}) is for a vocabulary of {self.vocab_size}, and "
                 f"this {name} has {vocab}; load the head that was trained for this target"
             )
+        fc, both = getattr(self.network, "fc", None), ("embed_tokens", "lm_head")
+        lacks = [name for name in both if not hasattr(self.network, name)]
+        fused = isinstance(self.network, Eagle3Network | DFlashNetwork)
+        if fused and isinstance(fc, nn.Linear) and lacks and fc.out_features != text.hidden_size:
+            raise InputError(
+                f"the draft head ({self.format}) is {fc.out_features} wide and stores no "
+                f"{' and no '.join(lacks)}: those of this {name} are {text.hidden_size} wide; "
+                "export the head with its own"
+            )
         layers = text.num_hidden_layers
+        meant = self.config.get("num_target_layers")
+        if isinstance(meant, int) and meant != layers:
+            raise InputError(
+                f"the draft head ({self.format}) is for a target of {meant} layers, and this "
+                f"{name} has {layers}; load the head that was trained for this target"
+            )
         reads = self.reads_of(layers)
         if not all(0 <= number <= layers for number in reads):
             raise InputError(

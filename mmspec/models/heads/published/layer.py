@@ -63,6 +63,8 @@ class HeadSizes:
                 raise InputError(f"config.json has no {name}, or one that is no size: {value!r}")
             return value
 
+        if config.get("hidden_act") not in (None, "silu", "swish"):
+            raise InputError(f"layers with {config['hidden_act']!r} are not supported, SiLU alone")
         hidden, heads = size("hidden_size"), size("num_attention_heads")
         return cls(
             hidden,

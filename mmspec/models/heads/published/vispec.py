@@ -61,7 +61,7 @@ class ViSpecNetwork(EagleNetwork):
     ) -> None:
         super().__init__(sizes, vocab_size, layers, bias)
         self.imadpt = ImageAdapter(sizes, queries, adapter_bias)
-        self.img_fc = nn.Linear(2 * sizes.hidden_size, sizes.hidden_size)
+        self.img_fc = nn.Linear(2 * sizes.hidden_size, sizes.hidden_size, bias=bias)
 
     def picture_layers(self) -> list[nn.Module]:
         return [self.imadpt]

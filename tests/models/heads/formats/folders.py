@@ -87,7 +87,16 @@ def vocabulary():
     return {"d2t": ids - torch.arange(VD), "t2d": t2d}
 
 
-def eagle3(folder, *, fc_norm=False, input_norm=False, target=None, prefix="midlayer.", **config):
+def eagle3(
+    folder,
+    *,
+    fc_norm=False,
+    input_norm=False,
+    embeds=False,
+    target=None,
+    prefix="midlayer.",
+    **config,
+):
     target = target or H
     tensors = {
         "fc.weight": rand(H, 3 * target),
@@ -96,6 +105,8 @@ def eagle3(folder, *, fc_norm=False, input_norm=False, target=None, prefix="midl
         **layer(prefix, 2 * H, norms=("input_layernorm", "hidden_norm")),
         **vocabulary(),
     }
+    if embeds:
+        tensors["embed_tokens.weight"] = rand(V, H)
     if fc_norm:
         tensors |= {f"fc_norm.{n}.weight": 1 + rand(target) for n in range(3)}
         config["fc_norm"] = True
@@ -161,7 +172,6 @@ def dflash(folder, *, layers=2, **config):
         "architectures": ["DFlashDraftModel"],
         "model_type": "qwen3",
         "num_hidden_layers": layers,
-        "num_target_layers": 4,
         "block_size": 4,
         "dflash_config": {"mask_token_id": MASK, "target_layer_ids": [0, 2]},
         **config,
@@ -205,6 +215,56 @@ def dspark(folder, *, kind="vanilla", rank=6, deepspec=False, **config):
             "dflash_config": {**inner, "projector_type": "dspark"},
         }
     return write(folder, settings, tensors), {**settings, **inner}, tensors
+
+
+def speculators_blocks(folder, *, kind="dflash", anchor=None, ids=(1, 3), rank=6):
+    """DFlash's and DSpark's in speculators' layout, which draft some of the tokens alone.
+
+    Args:
+        anchor: `sample_from_anchor`; None: what is usual for the kind.
+        ids: hidden states that are joined.
+    """
+    _, flat, tensors = dflash(folder)
+    tensors |= {"lm_head.weight": rand(VD, H), **vocabulary()}
+    layers = {name: flat[name] for name in (*SIZES, "model_type")}
+    config = {
+        "architectures": [{"dflash": "DFlashSpeculator", "dspark": "DSparkSpeculator"}[kind]],
+        "speculators_model_type": kind,
+        "speculators_version": "0.3.0",
+        "speculators_config": {"algorithm": kind, "proposal_methods": [], "verifier": {}},
+        "transformer_layer_config": layers,
+        "draft_vocab_size": VD,
+        "block_size": 4,
+        "aux_hidden_state_layer_ids": list(ids),
+        "mask_token_id": MASK,
+        "sample_from_anchor": kind == "dspark" if anchor is None else anchor,
+    }
+    if kind == "dspark":
+        tensors |= {
+            "markov_head.markov_w1.weight": rand(V, rank),
+            "markov_head.markov_w2.weight": rand(VD, rank),
+        }
+        config |= {"markov_rank": rank, "markov_head_type": "vanilla"}
+        config |= {"enable_confidence_head": False}
+    return write(folder, config, tensors), {**layers, **config}, tensors
+
+
+def speculators_peagle(folder, *, layers=2, block=3, **config):
+    """P-EAGLE's in speculators' layout."""
+    _, flat, tensors = peagle(folder, layers=layers, block=block)
+    nested = {name: flat[name] for name in SIZES}
+    config = {
+        "architectures": ["PEagleSpeculator"],
+        "speculators_model_type": "peagle",
+        "speculators_config": {
+            "proposal_methods": [{"proposal_type": "greedy", "speculative_tokens": block}]
+        },
+        "transformer_layer_config": nested,
+        "draft_vocab_size": VD,
+        "mask_token_id": MASK,
+        **config,
+    }
+    return write(folder, config, tensors), {**nested, **config}, tensors
 
 
 def domino(folder, *, state=5, inner=7, **config):

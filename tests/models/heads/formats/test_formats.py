@@ -29,6 +29,20 @@ def same(fast, slow):
     torch.testing.assert_close(fast, torch.stack(list(slow)), rtol=0, atol=1e-9)
 
 
+def outputs_of(layers):
+    """A list that receives the output of every layer as it runs."""
+    seen = []
+    for one in layers:
+        one.register_forward_hook(lambda _, __, out: seen.append(out))
+    return seen
+
+
+def up_to(tensors, number):
+    """The tensors without the layers behind layer `number`."""
+    layers = {name: int(name.split(".")[1]) for name in tensors if name.startswith("layers.")}
+    return {name: value for name, value in tensors.items() if layers.get(name, 0) <= number}
+
+
 @pytest.fixture(autouse=True)
 def seed():
     torch.manual_seed(0)
@@ -47,8 +61,12 @@ def test_eagle1(tmp_path, layout):
     embedded, hidden = rand(N, H), rand(N, H)
     turns = head.rotary(torch.arange(N)[None], torch.float64)
     net = head.network
+    seen = outputs_of(net.layers)
     fast = net(net.joined(embedded[None], hidden[None]), turns, causal())[0]
     same(fast, naive.eagle1(tensors, config, embedded, hidden, range(N)))
+    assert len(seen) == layout.get("layers", 1)
+    for number, out in enumerate(seen):
+        same(out[0], naive.eagle1(up_to(tensors, number), config, embedded, hidden, range(N)))
 
 
 @pytest.mark.parametrize(
@@ -95,7 +113,7 @@ def test_eagle3_logits_go_to_the_targets_tokens(tmp_path):
     own = head.network.lm_head(head.network.before_output(hidden))
     normed = naive.rms_norm(hidden, tensors["norm.weight"], config["rms_norm_eps"])
     for n, logit in enumerate(tensors["lm_head.weight"] @ normed):
-        torch.testing.assert_close(own[n], logit)
+        torch.testing.assert_close(own[n], logit, rtol=0, atol=1e-9)
         assert head.vocabulary.scatter(own)[n + tensors["d2t"][n]] == own[n]
     law = head.vocabulary.scatter(own).softmax(-1)
     assert int((law > 0).sum()) == folders.VD
@@ -135,10 +153,15 @@ def test_dflash(tmp_path):
         return torch.nn.functional.scaled_dot_product_attention(q, keys, values, enable_gqa=True)
 
     turns = head.rotary(torch.arange(first, first + 4)[None], torch.float64)
+    seen = outputs_of(net.layers)
     same(
         net(block[None], turns, attend)[0],
         naive.dflash(tensors, config, states, block, range(N), first),
     )
+    assert len(seen) == 2
+    for number, out in enumerate(seen):
+        part = up_to(tensors, number)
+        same(net.norm(out)[0], naive.dflash(part, config, states, block, range(N), first))
 
 
 @pytest.mark.parametrize("blocks", [1, 2])
@@ -193,7 +216,8 @@ def test_hydra(tmp_path):
     hidden, path = rand(H), rand(3, H)
     for k in range(3):
         fast = head.network(hidden, path[: k + 1])
-        torch.testing.assert_close(fast, naive.hydra(tensors, k, hidden, path[: k + 1]))
+        slow = naive.hydra(tensors, k, hidden, path[: k + 1])
+        torch.testing.assert_close(fast, slow, rtol=0, atol=1e-9)
 
 
 def test_hydra_behind_a_prefix_layer(tmp_path):
@@ -210,7 +234,8 @@ def test_hydra_behind_a_prefix_layer(tmp_path):
     fast = head.network.prefixed(states[None], turns, causal())[0]
     same(fast, naive.prefixed(tensors, config, states))
     logits = head.network(fast[-1], path)
-    torch.testing.assert_close(logits, naive.hydra(tensors, 2, fast[-1], path))
+    slow = naive.hydra(tensors, 2, fast[-1], path)
+    torch.testing.assert_close(logits, slow, rtol=0, atol=1e-9)
 
 
 UNSIZED = {"prefix-mlp": folders.prefix_hydra, "eagle-attn": folders.eagle_attn}

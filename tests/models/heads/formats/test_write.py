@@ -98,6 +98,26 @@ def test_speculators_folders_have_what_vllm_demands(tmp_path, name):
     assert "sliding_window_non_causal" not in config  # false would make vLLM's blocks causal
 
 
+@pytest.mark.parametrize(
+    ("kind", "anchor", "message"),
+    [
+        ("dflash", True, "sample_from_anchor true"),
+        ("dspark", False, "sample_from_anchor false"),
+        ("dflash", False, "no map of tokens"),
+    ],
+)
+def test_what_z_labs_layout_cannot_say_is_refused(tmp_path, kind, anchor, message):
+    torch.manual_seed(0)
+    head = read(folders.speculators_blocks(tmp_path / "given", kind=kind, anchor=anchor)[0])
+    with pytest.raises(InputError, match=message):
+        write_head(head, tmp_path / "made", "dflash")
+    assert not (tmp_path / "made").exists()
+    write_head(head, tmp_path / "made", "speculators")
+    again = read(tmp_path / "made")
+    assert again.network.anchored == head.network.anchored == anchor
+    assert torch.equal(again.vocabulary.ids, head.vocabulary.ids)
+
+
 def test_a_format_of_another_kind_is_refused(tmp_path):
     torch.manual_seed(0)
     head = read(folders.medusa(tmp_path / "given")[0])
