@@ -24,12 +24,13 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
+from mmspec.models.heads.published.attention import masked_attention
 from mmspec.models.heads.published.dflash import DFlashNetwork
 from mmspec.models.heads.published.eagle1 import EagleNetwork
 from mmspec.models.heads.published.eagle3 import Eagle3Network
 from mmspec.models.heads.published.head import PublishedHead
-from mmspec.models.heads.published.layer import HeadSizes, masked_attention
 from mmspec.models.heads.published.rotary import HeadRotary
+from mmspec.models.heads.published.sizes import HeadSizes
 from mmspec.models.heads.published.vocabulary import DraftVocabulary
 
 TOPICS, WORDS, LAG = 5, 12, 3

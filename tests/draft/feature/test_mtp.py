@@ -28,6 +28,7 @@ LAYOUTS = {
     "speculators": mtp_folders.speculators,
     "glm": lambda folder: mtp_folders.glm(folder, experts=4, own=False),
     "glm-own": mtp_folders.glm,
+    "deepseek": mtp_folders.deepseek,
     "glm-raw": lambda folder: mtp_folders.glm(folder, own=False),
 }
 

@@ -49,6 +49,7 @@ LAYOUTS = {
     "mtp-mrope": lambda folder: mtp_folders.qwen(folder, rope_scaling=PARTIAL),
     "mtp-speculators": mtp_folders.speculators,
     "mtp-glm": mtp_folders.glm,
+    "mtp-deepseek": lambda folder: mtp_folders.deepseek(folder, own=False),
 }
 
 

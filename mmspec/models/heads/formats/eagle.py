@@ -11,8 +11,8 @@ from __future__ import annotations
 from ....errors import InputError
 from ..published.eagle1 import EagleNetwork, MsdNetwork
 from ..published.head import PublishedHead
-from ..published.layer import HeadSizes
 from ..published.rotary import HeadRotary
+from ..published.sizes import HeadSizes
 from ..published.vispec import ViSpecNetwork
 from .files import HeadFiles
 

@@ -25,6 +25,7 @@ _NAMES = (
 )
 MASKS = ("mask_token_id", "pard_token", "ptd_token_id")  # of P-EAGLE's writers
 _MAP = ("d2t", "t2d")
+OFFICIAL = {"LlamaForCausalLM"}
 SPECFORGE = {
     "LlamaForCausalLMEagle3",
     "Eagle3Qwen2_5vlForCausalLM",
@@ -54,7 +55,7 @@ def read_eagle3(files: HeadFiles, own: Mapping[str, Any] | None = None) -> Publi
     if parallel and (mask is None or "embed_tokens.weight" not in tensors):
         lacks = "no mask_token_id" if mask is None else "no embed_tokens.weight"
         raise InputError(f"{files.folder}: a P-EAGLE head with {lacks} can't draft")
-    own = {"format": "eagle3", **(own or _conventions(config))}
+    own = {"format": "eagle3", **(own or _conventions(files))}
     layers = files.layers()
     sizes = files.sizes(config)
     target_size = int(config.get("target_hidden_size") or sizes.hidden_size)
@@ -106,14 +107,25 @@ def read_eagle3(files: HeadFiles, own: Mapping[str, Any] | None = None) -> Publi
     )
 
 
-def _conventions(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Meaning of `norm_output` by the class that wrote the configuration."""
+def _conventions(files: HeadFiles) -> dict[str, Any]:
+    """Meaning of `norm_output` by the class that wrote the configuration.
+
+    Raises:
+        InputError: that class is unknown, and so is the meaning.
+    """
+    config = files.config
     if "norm_output" not in config:
         return {}
-    given = bool(config["norm_output"])
-    if SPECFORGE & set(config.get("architectures") or ()):
+    given, wrote = bool(config["norm_output"]), set(config.get("architectures") or ())
+    if SPECFORGE & wrote:
         return {"norm_logits": given}
-    return {"feed_normed": given}
+    if OFFICIAL & wrote:
+        return {"feed_normed": given}
+    raise InputError(
+        f"{files.folder}: norm_output has two meanings, and architectures {sorted(wrote)} do not "
+        "say which; name LlamaForCausalLM (the next step takes the normed output) or "
+        "LlamaForCausalLMEagle3 (the output layer does)"
+    )
 
 
 def _block(config: Mapping[str, Any], own: Mapping[str, Any]) -> int:

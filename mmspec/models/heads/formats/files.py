@@ -15,7 +15,7 @@ from ....errors import InputError
 from ....files import read_object
 from ...loading import check_tensors, weight_files
 from ...weights import check_regular, read_heads, read_some, read_tensors
-from ..published.layer import HeadSizes
+from ..published.sizes import HeadSizes
 
 SAFETENSORS = ("model.safetensors", "medusa_lm_head.safetensors", "hydra_lm_head.safetensors")
 PICKLES = ("pytorch_model.bin", "medusa_lm_head.pt", "hydra_lm_head.pt", "model.bin")

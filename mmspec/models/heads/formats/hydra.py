@@ -12,8 +12,8 @@ from ....errors import InputError
 from ..published.eagle1 import EagleNetwork
 from ..published.head import PublishedHead
 from ..published.hydra import HydraNetwork, PrefixHydraNetwork
-from ..published.layer import HeadSizes
 from ..published.rotary import HeadRotary
+from ..published.sizes import HeadSizes
 from .files import HeadFiles
 
 PREFIX = "prefix_embeding_layer."

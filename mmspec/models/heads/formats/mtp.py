@@ -7,6 +7,7 @@ zero-centred where the model's are. Of a checkpoint only the layer's tensors are
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -18,9 +19,9 @@ from torch import Tensor
 from ....errors import InputError
 from ..published.experts import ExpertSizes
 from ..published.head import PublishedHead
-from ..published.layer import HeadSizes
 from ..published.mtp import MtpNetwork
 from ..published.rotary import HeadRotary
+from ..published.sizes import HeadSizes, LatentSizes
 from .files import HeadFiles, layer_prefixes
 
 # what a name becomes, by its beginning, behind the layer's own prefix
@@ -42,7 +43,7 @@ NEXTN = (
 )
 _QWEN = ("qwen3_next", "qwen3_5")  # their norms are zero-centred
 # beginnings of `model_type` whose layers are understood, by the names of their tensors
-_FAMILIES = {"mtp": _QWEN, "nextn": ("glm4_moe",), "speculators mtp": ("",)}
+_FAMILIES = {"mtp": _QWEN, "nextn": ("glm4_moe", "deepseek_v3"), "speculators mtp": ("",)}
 _EXPERT = re.compile(r"layers\.0\.mlp\.experts\.(\d+)\.(gate|up|down)_proj\.weight")
 
 
@@ -84,11 +85,6 @@ def read_mtp(files: HeadFiles, length: int | None = None) -> PublishedHead:
         strange = next(name for name in files.tensors if not name.startswith(prefix))
         raise InputError(f"{files.folder} does not fit MtpNetwork: unexpected tensor {strange}")
     own = HeadFiles(files.folder, config, fused(tensors, files.folder), files.files)
-    if any("kv_a_proj_with_mqa" in name or "q_a_proj" in name for name in tensors):
-        raise InputError(
-            f"{files.folder}: the prediction layer has DeepSeek's latent attention (MLA), which is "
-            "not supported"
-        )
     if not kind.startswith(_FAMILIES[format]):
         raise InputError(
             f"{files.folder}: the norms of a prediction layer of model_type {kind!r} are not "
@@ -110,7 +106,7 @@ def read_mtp(files: HeadFiles, length: int | None = None) -> PublishedHead:
         format,
         config,
         sizes.hidden_size,
-        rotary=HeadRotary(config, _turned(config, sizes.head_dim)),
+        rotary=HeadRotary(config, _turned(config, sizes)),
         vocab_size=config.get("vocab_size"),
         length=length,
     )
@@ -124,16 +120,18 @@ def renamed(name: str, table: Iterable[tuple[str, str]]) -> str:
     return name
 
 
-def _turned(config: Mapping[str, Any], head_dim: int) -> int:
+def _turned(config: Mapping[str, Any], sizes: HeadSizes) -> int:
     """Numbers of a head that are turned by its position.
 
     Where the configuration is silent: a quarter in Qwen's, half in GLM-4's, as in transformers.
     """
+    if sizes.latent is not None:
+        return sizes.latent.turned
     rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
     kind = str(config.get("model_type") or "")
     usual = 0.25 if kind.startswith(_QWEN) else 0.5 if kind.startswith("glm4") else 1.0
     factor = rope.get("partial_rotary_factor") or config.get("partial_rotary_factor") or usual
-    return int(head_dim * factor)
+    return int(sizes.head_dim * factor)
 
 
 def fused(tensors: Mapping[str, Tensor], folder: Path) -> dict[str, Tensor]:
@@ -170,12 +168,50 @@ def _sizes(
 ) -> HeadSizes:
     inner = None if experts is None else experts.inner
     attention = "layers.0.self_attn."
+    latent, own = None, {}
+    if f"{attention}kv_a_proj_with_mqa.weight" in files.tensors:
+        latent = _latent(files, config)
+        heads = config.get("num_attention_heads")  # each has keys of its own
+        own = {"head_dim": latent.plain + latent.turned, "num_key_value_heads": heads}
     return HeadSizes.of(
         config if inner is None else {**config, "intermediate_size": inner},
-        qkv_bias=f"{attention}q_proj.bias" in files.tensors,
+        **own,
+        latent=latent,
+        qkv_bias=f"{attention}{'q_proj' if latent is None else 'kv_a_proj_with_mqa'}.bias"
+        in files.tensors,
         qk_norm=f"{attention}q_norm.weight" in files.tensors,
         zero_centred=qwen,
         gated=qwen,
+    )
+
+
+def _latent(files: HeadFiles, config: Mapping[str, Any]) -> LatentSizes:
+    """Sizes of latent attention.
+
+    Raises:
+        InputError: one is missing, or values are longer than keys.
+    """
+
+    def size(name: str) -> int:
+        value = config.get(name)
+        if not isinstance(value, int) or value < 1:
+            raise InputError(f"{files.folder}: config.json names no {name}")
+        return value
+
+    plain, turned, values = map(size, ("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"))
+    if values > plain + turned:
+        raise InputError(f"{files.folder}: values of {values} numbers are longer than keys")
+    rope = {**(config.get("rope_scaling") or {}), **(config.get("rope_parameters") or {})}
+    more, factor = rope.get("mscale_all_dim"), rope.get("factor") or 1
+    scale = (0.1 * more * math.log(factor) + 1) ** 2 if more and factor > 1 else 1.0
+    return LatentSizes(
+        size("kv_lora_rank"),
+        plain,
+        turned,
+        values,
+        files.rows("layers.0.self_attn.q_a_proj.weight") or 0,
+        bool(config.get("rope_interleave", True)),
+        scale,
     )
 
 

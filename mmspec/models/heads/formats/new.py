@@ -18,9 +18,9 @@ from ..published.eagle3 import Eagle3Network
 from ..published.flash import FlashNetwork
 from ..published.head import FIT, PublishedHead
 from ..published.hydra import HydraNetwork
-from ..published.layer import HeadSizes
 from ..published.medusa import MedusaNetwork
 from ..published.rotary import HeadRotary
+from ..published.sizes import HeadSizes
 from ..published.specvlm import SpecVlmNetwork
 from ..published.vispec import ViSpecNetwork
 from ..published.vocabulary import DraftVocabulary

@@ -16,14 +16,15 @@ from torch import Tensor, nn
 
 from ....errors import InputError
 from ....files import write_json
+from ..published.attention import HeadAttention
 from ..published.dflash import DFlashNetwork
 from ..published.eagle1 import EagleNetwork, MsdNetwork
 from ..published.eagle3 import Eagle3Network
 from ..published.head import FIT, PublishedHead
 from ..published.hydra import HydraNetwork, PrefixHydraNetwork
-from ..published.layer import HeadAttention, HeadSizes
 from ..published.medusa import MedusaNetwork
 from ..published.mtp import MtpNetwork
+from ..published.sizes import HeadSizes
 from ..published.specvlm import SpecVlmNetwork
 from .hydra import dropped
 from .speculators import LAYER, envelope

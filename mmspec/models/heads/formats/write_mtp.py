@@ -30,6 +30,8 @@ KEYS = (
         "num_experts_per_tok",
     ),
     *("norm_topk_prob", "routed_scaling_factor", "n_group", "topk_group", "scoring_func"),
+    *("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"),
+    "rope_interleave",
 )
 
 

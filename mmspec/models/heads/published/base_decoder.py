@@ -10,8 +10,8 @@ from torch import Tensor
 
 from ....engine.cache import KVCache, StaticCache
 from ...transformers.causal import CausalDecoder
+from .attention import Attend
 from .head import PublishedHead
-from .layer import Attend
 
 
 class PublishedDecoder:

@@ -11,8 +11,10 @@ from typing import cast
 
 from torch import Tensor, nn
 
+from .attention import Attend, HeadAttention
 from .correction import ConfidenceHead, Correction, DominoHead
-from .layer import Attend, HeadAttention, HeadLayer, HeadSizes
+from .layer import HeadLayer
+from .sizes import HeadSizes
 
 
 class DFlashNetwork(nn.Module):

@@ -13,8 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from ..columns import Columns, Look
+from .attention import Attend
 from .experts import ExpertSizes
-from .layer import Attend, HeadLayer, HeadSizes
+from .layer import HeadLayer
+from .sizes import HeadSizes
 
 
 class EagleNetwork(nn.Module):

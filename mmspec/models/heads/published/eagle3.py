@@ -12,7 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from ..columns import Columns, Look
-from .layer import Attend, FusedLayer, HeadLayer, HeadSizes
+from .attention import Attend
+from .layer import FusedLayer, HeadLayer
+from .sizes import HeadSizes
 
 
 class Eagle3Network(nn.Module):

@@ -14,13 +14,13 @@ from ....methods.parts.heads import BRANCHES
 from ...transformers.causal import CausalDecoder
 from ...transformers.prompted import continued
 from ..columns import Columns, Images, Look, kept, kept_columns
+from .attention import Attend
 from .base_decoder import PublishedDecoder
 from .eagle1 import EagleNetwork
 from .eagle3 import Eagle3Network
 from .flash import FlashNetwork
 from .head import PublishedHead
 from .hydra import PrefixHydraNetwork
-from .layer import Attend
 
 TokenNetwork = EagleNetwork | Eagle3Network | PrefixHydraNetwork
 

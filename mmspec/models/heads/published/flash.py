@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ..columns import Columns, Look
 from .eagle1 import EagleNetwork
-from .layer import HeadSizes
+from .sizes import HeadSizes
 
 
 class FlashNetwork(EagleNetwork):

@@ -11,7 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..columns import Columns, Look
-from .layer import Attend, HeadLayer, HeadSizes
+from .attention import Attend
+from .layer import HeadLayer
+from .sizes import HeadSizes
 
 
 class HydraBlock(nn.Module):

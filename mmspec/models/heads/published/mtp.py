@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from .attention import Attend
 from .eagle1 import EagleNetwork
 from .experts import ExpertSizes
-from .layer import Attend, HeadSizes
+from .sizes import HeadSizes
 
 
 class MtpNetwork(EagleNetwork):

@@ -10,7 +10,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from ....errors import InputError
-from .layer import HeadAttention
+from .attention import HeadAttention
 
 _PICTURES = ("mrope_section", "mrope_interleaved", "partial_rotary_factor")
 

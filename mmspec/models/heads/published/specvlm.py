@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from ....methods.parts.heads import BRANCHES, CHOICES, Branch
 from ..columns import Columns, Images, Look
 from .eagle1 import EagleNetwork
-from .layer import HeadSizes
+from .sizes import HeadSizes
 from .vispec import ImageAdapter
 
 

@@ -58,6 +58,39 @@ def glm(folder, *, experts=0, layer=4, own=True, **config):
     return folders.write(folder, config, full), config, tensors
 
 
+LATENT = dict(q_lora_rank=9, kv_lora_rank=7, qk_nope_head_dim=6, qk_rope_head_dim=4, v_head_dim=5)
+
+
+def deepseek(folder, *, experts=0, layer=4, own=True, **config):
+    """DeepSeek-V3's: GLM-4-MoE's names, with latent attention in the layer."""
+    _, flat, tensors = glm(folder, experts=experts, layer=layer, own=own)
+    width, p = folders.H, f"model.layers.{layer}.self_attn."
+    sizes = {**LATENT, **{name: config[name] for name in LATENT if name in config}}
+    plain, turned = sizes["qk_nope_head_dim"], sizes["qk_rope_head_dim"]
+    rank, queries, heads = sizes["kv_lora_rank"], sizes["q_lora_rank"], folders.HEADS
+    tensors = {name: value for name, value in tensors.items() if not name.startswith(p)}
+    tensors |= {
+        f"{p}kv_a_proj_with_mqa.weight": rand(rank + turned, width),
+        f"{p}kv_a_layernorm.weight": 1 + rand(rank),
+        f"{p}kv_b_proj.weight": rand(heads * (plain + sizes["v_head_dim"]), rank),
+        f"{p}o_proj.weight": rand(width, heads * sizes["v_head_dim"]),
+    }
+    if queries:
+        tensors |= {
+            f"{p}q_a_proj.weight": rand(queries, width),
+            f"{p}q_a_layernorm.weight": 1 + rand(queries),
+            f"{p}q_b_proj.weight": rand(heads * (plain + turned), queries),
+        }
+    else:
+        tensors[f"{p}q_proj.weight"] = rand(heads * (plain + turned), width)
+    gone = ("partial_rotary_factor", "head_dim", "num_key_value_heads")
+    flat = {name: value for name, value in flat.items() if name not in gone}
+    names = {"architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3"}
+    config = {**flat, **names, **sizes, **config}
+    full = {**tensors, "model.norm.weight": rand(width)}
+    return folders.write(folder, config, full), config, tensors
+
+
 def mixed(tensors, mlp, experts, shared):
     """The tensors with a mixture in place of the plain feed-forward part, under `mlp`."""
     width, inner = folders.H, 6

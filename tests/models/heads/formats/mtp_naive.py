@@ -14,6 +14,7 @@ NAMES = {
     ),
     "glm": ("model.layers.4.", "eh_proj", "enorm", "hnorm", "shared_head.norm", ""),
 }
+NAMES["deepseek"] = NAMES["glm"]
 
 
 class Mtp:
@@ -40,7 +41,44 @@ class Mtp:
         row = self.norm(name, row) if f"{name}.weight" in self.t else row
         return self.turned(row, position)
 
+    def pairs(self, row, position):
+        """Neighbours turned by one angle a pair."""
+        out, count = row.clone(), len(row)
+        for n in range(0, count, 2):
+            angle = position / self.c["rope_theta"] ** (n / count)
+            a, b, cos, sin = row[n], row[n + 1], math.cos(angle), math.sin(angle)
+            out[n], out[n + 1] = a * cos - b * sin, b * cos + a * sin
+        return out
+
+    def latent(self, x, position):
+        """Latent attention: keys and values of all heads from one short vector."""
+        c, name, heads = self.c, f"{self.p}self_attn.", self.c["num_attention_heads"]
+        plain, values = c["qk_nope_head_dim"], c["v_head_dim"]
+        short = linear(self.t, f"{name}kv_a_proj_with_mqa", x)
+        rank = c["kv_lora_rank"]
+        shared = self.pairs(short[rank:], position)
+        front = rms_norm(short[:rank], self.t[f"{name}kv_a_layernorm.weight"], 1e-6)
+        both = linear(self.t, f"{name}kv_b_proj", front).view(heads, plain + values)
+        self.keys.append([torch.cat([row[:plain], shared]) for row in both])
+        self.values.append([row[plain:] for row in both])
+        if c.get("q_lora_rank"):
+            q = linear(self.t, f"{name}q_a_proj", x)
+            q = rms_norm(q, self.t[f"{name}q_a_layernorm.weight"], 1e-6)
+            q = linear(self.t, f"{name}q_b_proj", q)
+        else:
+            q = linear(self.t, f"{name}q_proj", x)
+        found = []
+        for n, row in enumerate(q.view(heads, -1)):
+            query = torch.cat([row[:plain], self.pairs(row[plain:], position)])
+            scores = [float(query @ keys[n]) / math.sqrt(len(query)) for keys in self.keys]
+            weights = [math.exp(s - max(scores)) for s in scores]
+            pairs = zip(weights, self.values, strict=True)
+            found.append(sum(w / sum(weights) * value[n] for w, value in pairs))
+        return linear(self.t, f"{name}o_proj", torch.cat(found))
+
     def attention(self, x, position):
+        if f"{self.p}self_attn.kv_a_proj_with_mqa.weight" in self.t:
+            return self.latent(x, position)
         heads = self.c["num_attention_heads"]
         dim, kv = self.c["head_dim"], self.c["num_key_value_heads"]
         q, k, v = (linear(self.t, f"{self.p}self_attn.{w}_proj", x) for w in "qkv")

@@ -12,7 +12,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from mmspec.errors import InputError
 from mmspec.models.heads.formats.files import HeadFiles
 from mmspec.models.heads.formats.registry import read_head
-from mmspec.models.heads.published.layer import masked_attention
+from mmspec.models.heads.published.attention import masked_attention
 
 N = 5
 

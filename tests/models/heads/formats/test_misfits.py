@@ -90,6 +90,16 @@ CASES = {
         says(dflash_config={**DFLASH, "target_layer_ids": "x"}),
         "do not go together as a head of DFlash",
     ),
+    "nobody's norm_output": (
+        folders.eagle3,
+        says(norm_output=True, architectures=["LlamaEagle3DraftModel"]),
+        r"norm_output has two meanings, and architectures \['LlamaEagle3DraftModel'\]",
+    ),
+    "an anchor that is not said": (
+        lambda folder: folders.speculators_blocks(folder, kind="dspark"),
+        says(sample_from_anchor=None),
+        "does not say sample_from_anchor",
+    ),
     "half a scaling": (
         folders.eagle3,
         says(rope_scaling={"type": "linear"}),

@@ -14,7 +14,7 @@ from mmspec.errors import InputError
 from mmspec.models.heads.formats.files import HeadFiles
 from mmspec.models.heads.formats.registry import read_head
 from mmspec.models.heads.formats.write import formats_of, write_head
-from mmspec.models.heads.published.layer import masked_attention
+from mmspec.models.heads.published.attention import masked_attention
 
 N = 5
 LAYOUTS = {
@@ -23,6 +23,9 @@ LAYOUTS = {
     "speculators": mtp_folders.speculators,
     "speculators-qwen3": lambda folder: mtp_folders.speculators(folder, qwen3=True),
     "glm": mtp_folders.glm,
+    "deepseek": mtp_folders.deepseek,
+    "deepseek-experts": lambda folder: mtp_folders.deepseek(folder, experts=6, own=False),
+    "deepseek-whole-queries": lambda folder: mtp_folders.deepseek(folder, q_lora_rank=None),
     "glm-experts": lambda folder: mtp_folders.glm(folder, experts=6, own=False),
 }
 
@@ -67,13 +70,16 @@ def test_only_the_layer_of_a_sharded_checkpoint_is_read(tmp_path):
 
 def test_what_is_not_understood_is_refused(tmp_path):
     folder, config, tensors = mtp_folders.glm(tmp_path / "glm")
-    mla = {"model.layers.4.self_attn.kv_a_proj_with_mqa.weight": rand(2, H)}
-    folders.write(folder, config, {**tensors, **mla})
-    with pytest.raises(InputError, match="MLA"):
-        read(folder)
     second = {name.replace(".4.", ".5."): value.clone() for name, value in tensors.items()}
     folders.write(folder, config, {**tensors, **second})
     with pytest.raises(InputError, match="2 layers"):
+        read(folder)
+    folder, config, tensors = mtp_folders.deepseek(tmp_path / "deepseek", v_head_dim=11)
+    with pytest.raises(InputError, match="values of 11 numbers are longer than keys"):
+        read(folder)
+    folder, config, tensors = mtp_folders.deepseek(tmp_path / "rank")
+    folders.write(folder, {**config, "kv_lora_rank": None}, tensors)
+    with pytest.raises(InputError, match="names no kv_lora_rank"):
         read(folder)
     folder, config, tensors = mtp_folders.qwen(tmp_path / "qwen")
     folders.write(folder, {**config, "model_type": "llama"}, tensors)
@@ -94,7 +100,7 @@ def test_a_layer_may_bring_embeddings_and_an_output_layer(tmp_path):
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_it_is_written_and_the_same_head(tmp_path, name):
     head = read(LAYOUTS[name](tmp_path / "given")[0])
-    forms = ["nextn"] if name.startswith("glm") else ["mtp", "speculators"]
+    forms = ["nextn"] if name.startswith(("glm", "deepseek")) else ["mtp", "speculators"]
     forms = ["speculators"] if name == "speculators-qwen3" else forms
     assert list(formats_of(head)) == forms
     for form in forms:
