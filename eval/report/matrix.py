@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ...methods import PIPELINES, Modality, ResolvedConfig, SpecConfig, presets, serving
 from ...models.embedded import MODELS
+from ...models.heads.formats.registry import FORMATS
 from ...models.packaged import PACKAGED
 from ...pipelines.model_folders import embedded_name
 from ...registry import resolve
@@ -66,7 +67,20 @@ def matrix(paths: Sequence[Path]) -> str:
             rows[name] = (config.contract, *marks)
         table = Table.of("", columns, rows, numbers=False).markdown().split("\n\n", 1)[1]
         sections.append(f"### {modality}\n\n{table}")
+    sections.append(f"### draft heads from files\n\n{_formats(seen)}")
     return "\n\n".join(sections) + "\n"
+
+
+def _formats(seen: Mapping[tuple[Modality, str], set[str]]) -> str:
+    """A table of the formats of draft heads that are read."""
+    rows = {}
+    for form in FORMATS:
+        # the heads that ship are in their own kind's layout
+        own = form.name != "speculators" and seen["vlm", "embedded"] & set(form.methods)
+        rows[form.name] = (", ".join(form.methods), MEASURED if own else OPEN, LOADS)
+    columns = ("format", "methods", "embedded", "files")
+    table = Table.of("", columns, rows, numbers=False).markdown()
+    return table.split("\n\n", 1)[1]
 
 
 def measured(reports: Sequence[Report]) -> defaultdict[tuple[Modality, str], set[str]]:

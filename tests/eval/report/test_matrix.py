@@ -18,6 +18,7 @@ from mmspec.errors import InputError
 from mmspec.eval.report import matrix
 from mmspec.eval.schema import MethodResult, Report
 from mmspec.methods import PIPELINES, presets, serving
+from mmspec.models.heads.formats.registry import FORMATS
 from mmspec.models.packaged import PACKAGED
 
 KINDS = {
@@ -156,3 +157,14 @@ def test_a_published_checkpoint_is_evidence_of_its_layout(report, tmp_path):
     report.write(tmp_path)
     assert mark(matrix.matrix([tmp_path]), "scd", "vlm: embedded") == matrix.TRAINED
     assert {model.layout for model in PACKAGED.values()} <= {*PIPELINES["vlm"].checkpoints}
+
+
+def test_every_format_of_draft_heads_has_a_row(report, tmp_path):
+    report.pipeline, report.methods = "vlm", {"eagle@greedy": report.methods["scd[window=32]"]}
+    report.write(tmp_path)
+    text = matrix.matrix([tmp_path])
+    rows = table(text, "draft heads from files")[2:]
+    assert [row[0].strip() for row in rows] == [form.name for form in FORMATS]
+    assert {name for form in FORMATS for name in form.methods} <= set(presets())
+    measured = [row[0].strip() for row in rows if row[2].strip() == matrix.MEASURED]
+    assert measured == ["EAGLE"]

@@ -31,29 +31,36 @@ class HeadFormat(NamedTuple):
 
     Attributes:
         name: for messages.
+        methods: those that draft with its heads.
         tells: whether a folder is of it.
         read: the head of such a folder.
     """
 
     name: str
+    methods: tuple[str, ...]
     tells: Callable[[HeadFiles], bool]
     read: Callable[[HeadFiles], PublishedHead]
 
 
 # in order: the first that tells reads
 FORMATS = (
-    HeadFormat("speculators", is_speculators, read_speculators),
-    HeadFormat("MTP", is_mtp, read_mtp),
-    HeadFormat("DFlash", is_dflash, read_dflash),
-    HeadFormat("DSpark", is_deepspec, read_dflash),
-    HeadFormat("ViSpec", is_vispec, read_vispec),
-    HeadFormat("EAGLE-3", is_eagle3, read_eagle3),
-    HeadFormat("Medusa", is_medusa, read_medusa),
-    HeadFormat("Hydra", is_hydra, read_hydra),
-    HeadFormat("SpecVLM", is_specvlm, read_specvlm),
-    HeadFormat("FLASH", is_flash, read_flash),
-    HeadFormat("MSD", is_msd, read_msd),
-    HeadFormat("EAGLE", is_eagle, read_eagle),
+    HeadFormat(
+        "speculators",
+        ("eagle3", "peagle", "dflash", "dspark", "mtp"),
+        is_speculators,
+        read_speculators,
+    ),
+    HeadFormat("MTP", ("mtp",), is_mtp, read_mtp),
+    HeadFormat("DFlash", ("dflash", "domino", "dspark"), is_dflash, read_dflash),
+    HeadFormat("DSpark", ("dspark",), is_deepspec, read_dflash),
+    HeadFormat("ViSpec", ("vispec",), is_vispec, read_vispec),
+    HeadFormat("EAGLE-3", ("eagle3", "peagle"), is_eagle3, read_eagle3),
+    HeadFormat("Medusa", ("medusa",), is_medusa, read_medusa),
+    HeadFormat("Hydra", ("hydra",), is_hydra, read_hydra),
+    HeadFormat("SpecVLM", ("specvlm",), is_specvlm, read_specvlm),
+    HeadFormat("FLASH", ("flash",), is_flash, read_flash),
+    HeadFormat("MSD", ("msd",), is_msd, read_msd),
+    HeadFormat("EAGLE", ("eagle",), is_eagle, read_eagle),
 )
 
 
@@ -71,7 +78,7 @@ def read_head(files: HeadFiles, kind: str | None = None) -> PublishedHead:
     if kind is not None and not is_eagle(files):
         raise InputError(f"{files.folder} is no head of MSD: its files are not EAGLE-1's")
     if kind is not None:
-        return _read(HeadFormat("MSD", is_msd, read_msd), files)
+        return _read(next(form for form in FORMATS if form.read is read_msd), files)
     if files.config.get("model_arch") == "dfly":
         raise InputError(
             f"{files.folder}: DFly's tensors are not published with their meaning; no head of this "
