@@ -16,7 +16,7 @@ from ..draft.feature.feature_model import FeatureModel
 from ..engine.draft import Context
 from ..errors import InputError
 from ..models.guided import GuidedDecoder
-from ..models.heads.columns import Images
+from ..models.heads.columns import Columns, Images
 from ..models.heads.published.decoder import published_decoder
 from ..models.heads.published.eagle_decoder import PublishedEagleDecoder
 from ..models.heads.published.head import PublishedHead
@@ -95,12 +95,15 @@ def lagged(
 ) -> FeatureModel:
     """The draft model whose every input is a hidden state and its own token's embedding."""
     decoder = _decoder(head, target)
-    usual = decoder.read
+    usual = decoder._seen
 
-    def read(prefix: Tensor, before: Tensor) -> tuple[Tensor, Tensor | None]:
-        return usual(F.pad(prefix[:, :-1], (0, 0, 1, 0)), before)
+    def seen(
+        prefix: Tensor, before: Tensor, mask: Tensor, images: Images | None, text: Tensor | None
+    ) -> Columns:
+        own = None if text is None else F.pad(text[:, :-1], (1, 0), value=-1)
+        return usual(F.pad(prefix[:, :-1], (0, 0, 1, 0)), before, mask, images, own)
 
-    vars(decoder)["read"] = read
+    vars(decoder)["_seen"] = seen
     return _LaggedModel(decoder, target, images, ids[:, -1:])
 
 

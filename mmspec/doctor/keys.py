@@ -29,8 +29,9 @@ def feedback_key(head: PublishedHead, feed: bool, logits: bool) -> str:
         return "convert it to eagle3: speculators has no such head"
     if feed:
         return 'set norm_output to true and architectures to ["LlamaForCausalLM"]'
-    value = str(logits).lower()
-    return f'set norm_output to {value} and architectures to ["LlamaForCausalLMEagle3"]'
+    if logits:
+        return "remove norm_output: readers differ in its meaning, and this is what all do without"
+    return 'set norm_output to false and architectures to ["LlamaForCausalLMEagle3"]'
 
 
 def mask_key(head: PublishedHead, token: int) -> str:

@@ -159,12 +159,12 @@ FAULTS = {
         "layers",
         "to [1, 3]",
     ),
-    "norm_output false": ("eagle3", config(norm_output=False), "feedback", "norm_output to true"),
+    "norm_output false": ("eagle3", config(norm_output=False), "feedback", "remove norm_output"),
     "norm_output of another writer": (
         "eagle3",
-        config(architectures=["LlamaForCausalLM"]),
+        config(architectures=["LlamaForCausalLM"], norm_output=True),
         "feedback",
-        "LlamaForCausalLMEagle3",
+        "remove norm_output",
     ),
     "residual": (
         "eagle3",

@@ -33,8 +33,22 @@ Pair = tuple[Tensor, Tensor]
 """Hidden states of a head `[N, D]`, and their places `[N]`, see `HeadBatch.ahead`."""
 
 
-def check_learns(head: PublishedHead) -> None:
-    """Raise an `InputError` if training would read other inputs than drafting does."""
+def check_learns(head: PublishedHead, table: Tensor) -> None:
+    """Raise an `InputError` if training would read other inputs than drafting does.
+
+    Args:
+        table: the target's embeddings `[V, D]`.
+    """
+    own = head.embeddings
+    if own is not None:
+        same = own.shape == table.shape and torch.allclose(
+            own.float(), table.detach().to(own.device).float(), rtol=1e-2, atol=1e-3
+        )
+        if not same:
+            raise InputError(
+                "a draft head with embeddings of its own is not trained here: lessons hold the "
+                "target's"
+            )
     if isinstance(head.network, PrefixHydraNetwork):
         raise InputError("Hydra heads with a prefix layer are not trained here, plain ones are")
     if head.rotary is not None and head.rotary.axes > 1:

@@ -81,7 +81,7 @@ class OnlineLearner:
         method = getattr(head, "method", type(head).__name__)
         if method not in CURRICULA:
             raise InputError(f"{method!r} is no kind of head that can be trained, so none learns")
-        check_learns(head)
+        check_learns(head, model.get_input_embeddings().weight)
         self.head, self.fallen, self.heard = head, fallen, 0
         self.objective, self.curriculum = objective_of(objective), CURRICULA[method]
         # steps are small: in half precision they would be lost

@@ -146,7 +146,7 @@ class HeadRecipe(BaseRecipe):
         head = load_head(folder, kind=None)
         if head.method != self.method:
             raise InputError(f"{folder} is no head of {self.method!r}")
-        check_learns(head)
+        check_learns(head, self.teacher.model.get_input_embeddings().weight)
         return head.to(self.config.device)
 
     def optimizers(self) -> Sequence[torch.optim.Optimizer]:

@@ -128,7 +128,7 @@ def test_a_head_for_another_target_is_refused(known, tmp_path):
         mmspec.enable_speculation(model, head=mmspec.load_head(folder))
     folder, _, _ = folders.eagle3(tmp_path / "narrow", target=2 * folders.H, **ALL)
     wide = LlamaForCausalLM(LlamaConfig(**{**vlms.TEXT, "hidden_size": 2 * folders.H}))
-    with pytest.raises(InputError, match="stores no embed_tokens: those of this Llama"):
+    with pytest.raises(InputError, match="takes embed_tokens from its target"):
         mmspec.load_head(folder).check(wide)
 
 

@@ -74,9 +74,6 @@ def made(
     for name in ("block_size", "mask_token_id"):
         if not isinstance(settings.get(name), int):
             raise InputError(f"{files.folder}: config.json names no {name}")
-    windows = [kind for kind in settings.get("layer_types") or () if kind != "full_attention"]
-    if windows:
-        raise InputError(f"{files.folder}: layers of {windows[0]!r} are not supported yet")
     sizes = files.sizes(settings)
     width = files.shape("fc.weight")[1]
     if width % len(reads):

@@ -56,7 +56,8 @@ def read_vispec(files: HeadFiles) -> PublishedHead:
             f"{sizes.num_attention_heads} of {sizes.head_dim}"
         )
     bias = "imadpt.k_proj.bias" in files.tensors
-    network = ViSpecNetwork(sizes, *common, queries=queries, adapter_bias=bias)
+    joined = "img_fc.bias" in files.tensors
+    network = ViSpecNetwork(sizes, *common, queries=queries, adapter_bias=bias, join_bias=joined)
     return eagle_kind(files, sizes, network, "vispec")
 
 

@@ -25,7 +25,7 @@ _NAMES = (
 )
 MASKS = ("mask_token_id", "pard_token", "ptd_token_id")  # of P-EAGLE's writers
 _MAP = ("d2t", "t2d")
-OFFICIAL = {"LlamaForCausalLM"}
+OFFICIAL = {"LlamaForCausalLM", "LlamaEagle3DraftModel"}  # the authors' and NeMo's
 SPECFORGE = {
     "LlamaForCausalLMEagle3",
     "Eagle3Qwen2_5vlForCausalLM",
@@ -68,11 +68,12 @@ def read_eagle3(files: HeadFiles, own: Mapping[str, Any] | None = None) -> Publi
     fused = width // target_size
     vocab = config.get("vocab_size")
     if config.get("tie_word_embeddings") and "embed_tokens.weight" in tensors:
-        tensors.setdefault("lm_head.weight", tensors["embed_tokens.weight"])
+        tensors.setdefault("lm_head.weight", tensors["embed_tokens.weight"].clone())
     drafted = files.rows("lm_head.weight")
+    if layers > 1:  # where there is one, some writers name the target's
+        files.check_says(config, num_hidden_layers=layers)
     files.check_says(
         config,
-        num_hidden_layers=layers,
         draft_vocab_size=vocab if drafted is None else drafted,
         fc_norm="fc_norm.0.weight" in tensors,
         norm_before_fc="input_norm.weight" in tensors,
@@ -117,8 +118,8 @@ def _conventions(files: HeadFiles) -> dict[str, Any]:
     if "norm_output" not in config:
         return {}
     given, wrote = bool(config["norm_output"]), set(config.get("architectures") or ())
-    if SPECFORGE & wrote:
-        return {"norm_logits": given}
+    if SPECFORGE & wrote:  # EAGLE-3.1 alone norms every state, too
+        return {"feed_normed": True} if given and config.get("fc_norm") else {"norm_logits": given}
     if OFFICIAL & wrote:
         return {"feed_normed": given}
     raise InputError(
@@ -139,6 +140,7 @@ def layer_ids(files: HeadFiles, count: int) -> tuple[int, ...] | None:
     ids = files.config.get("eagle_aux_hidden_state_layer_ids") or inner.get(
         "eagle_aux_hidden_state_layer_ids"
     )
+    ids = ids or None
     if ids is None and count == 3:
         return None
     if ids is None:

@@ -107,11 +107,15 @@ class HeadFiles:
         return len({name.split(".")[1] for name in self.tensors if name.startswith("layers.")})
 
     def check_says(self, config: Mapping[str, Any], **found: Any) -> None:
-        """Compare what the tensors say with what a configuration says of it, where it does.
+        """Refuse a configuration that contradicts the tensors; keys that it lacks are not compared.
 
         Raises:
-            InputError: they differ, so one of the two is of another head or not all there.
+            InputError: they differ, so one of the two is of another head or not all there; or some
+                layers have a sliding window, which is not supported.
         """
+        windows = [kind for kind in config.get("layer_types") or () if kind != "full_attention"]
+        if windows:
+            raise InputError(f"{self.folder}: layers of {windows[0]!r} are not supported yet")
         for name, value in found.items():
             said = config.get(name)
             if said is not None and said != value:

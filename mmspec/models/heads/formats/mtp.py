@@ -71,6 +71,10 @@ def read_mtp(files: HeadFiles, length: int | None = None) -> PublishedHead:
             "supported"
         )
     prefix = prefixes[0]
+    if any(name.endswith("_scale_inv") for name in files.tensors):
+        raise InputError(
+            f"{files.folder}: the prediction layer is stored in FP8; convert it to bfloat16 first"
+        )
     kind = str(config.get("model_type") or "")
     qwen = kind.startswith(_QWEN)
     native = prefix == "mtp."

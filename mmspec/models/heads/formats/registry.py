@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from ....errors import InputError, reason
 from ...bounded_init import bounded_init, check_layers
@@ -24,6 +24,8 @@ from .hydra import is_hydra, read_hydra
 from .medusa import is_medusa, read_medusa
 from .mtp import is_mtp, read_mtp
 from .speculators import is_speculators, read_speculators
+
+T = TypeVar("T")
 
 
 class HeadFormat(NamedTuple):
@@ -78,31 +80,37 @@ def read_head(files: HeadFiles, kind: str | None = None) -> PublishedHead:
     if kind is not None and not is_eagle(files):
         raise InputError(f"{files.folder} is no head of MSD: its files are not EAGLE-1's")
     if kind is not None:
-        return _read(next(form for form in FORMATS if form.read is read_msd), files)
+        return _guarded(next(form for form in FORMATS if form.read is read_msd), files, read_msd)
     if files.config.get("model_arch") == "dfly":
         raise InputError(
             f"{files.folder}: DFly's tensors are not published with their meaning; no head of this "
             "kind can be loaded"
         )
     for form in FORMATS:
-        if form.tells(files):
-            return _read(form, files)
+        if _guarded(form, files, form.tells):
+            return _guarded(form, files, form.read)
     known = ", ".join(form.name for form in FORMATS)
     first = ", ".join(sorted(files.tensors)[:3])
     raise InputError(f"{files.folder} is no draft head that is known ({known}); it holds {first}")
 
 
-def _read(form: HeadFormat, files: HeadFiles) -> PublishedHead:
-    """The head by its format's reader, no larger than its tensors."""
+def _guarded(form: HeadFormat, files: HeadFiles, do: Callable[[HeadFiles], T]) -> T:
+    """Read something of the files by a format, no larger than the tensors.
+
+    Raises:
+        InputError: whatever went wrong, in one line that names the folder.
+    """
     check_layers(dict(files.config), files.tensors, files.folder)
     try:
         with bounded_init(files.tensors, files.folder):
-            return form.read(files)
+            return do(files)
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError) as error:
         said = f"{type(error).__name__}: {reason(error)}"
     except ValueError as error:  # an InputError is one, and says all
-        if isinstance(error, InputError):
+        if isinstance(error, InputError) and str(files.folder) in str(error):
             raise
+        if isinstance(error, InputError):
+            raise InputError(f"{files.folder}: {error}") from error
         said = reason(error)
     raise InputError(
         f"{files.folder}: config.json and the tensors do not go together as a head of {form.name} "

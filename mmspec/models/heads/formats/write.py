@@ -156,7 +156,9 @@ def _eagle3(head: PublishedHead, verifier: dict[str, Any]) -> Layout:
     if head.reads is None:
         del config["eagle_config"]
     if not parallel:
-        config["norm_output"] = official or network.norm_logits
+        # readers differ in what the usual head's is; all take it where nothing is said
+        if official or not network.norm_logits:
+            config["norm_output"] = official
     elif official or not network.norm_logits:
         raise InputError("a P-EAGLE head can't be written with another norm_output than the usual")
     else:

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ....engine.accept.chain import pick
+from ....errors import InputError
 from ....methods.parts.heads import BRANCHES
 from ...transformers.causal import CausalDecoder
 from ...transformers.prompted import continued
@@ -134,9 +135,15 @@ class PublishedEagleDecoder(PublishedDecoder):
         text: Tensor | None,
     ) -> Columns:
         """The prompt's columns; pictures and what has no ids are as the target embeds them."""
+        narrow = self.network.width != prefix.shape[-1]
+        if narrow and (text is None or bool(((text < 0) & mask).any())):
+            raise InputError(
+                f"the draft head is {self.network.width} wide and reads text alone, and the prompt "
+                "has a picture or no ids; draft by another method here"
+            )
         if text is not None:
             own = self.embed(text.clamp_min(0))
-            prefix = torch.where((text < 0)[..., None], prefix, own)
+            prefix = own if narrow else torch.where((text < 0)[..., None], prefix, own)
         columns = Columns(prefix, before, mask, mask, images)
         return columns if self.head.shown is None else self.head.shown(columns)
 

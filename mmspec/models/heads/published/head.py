@@ -172,17 +172,23 @@ class PublishedHead(nn.Module):
                 f"the draft head ({self.format}) is for a vocabulary of {self.vocab_size}, and "
                 f"this {name} has {vocab}; load the head that was trained for this target"
             )
-        fc, both = getattr(self.network, "fc", None), ("embed_tokens", "lm_head")
-        lacks = [name for name in both if not hasattr(self.network, name)]
+        taken = [part for part in ("embed_tokens", "lm_head") if not hasattr(self.network, part)]
+        if isinstance(self.network, DFlashNetwork) and not taken:
+            taken = ["the embedding that a block begins with"]
         fused = isinstance(self.network, Eagle3Network | DFlashNetwork)
-        if fused and isinstance(fc, nn.Linear) and lacks and fc.out_features != text.hidden_size:
+        wide = self.network.get_parameter("fc.weight").shape[0] if fused else text.hidden_size
+        if taken and wide != text.hidden_size:
             raise InputError(
-                f"the draft head ({self.format}) is {fc.out_features} wide and stores no "
-                f"{' and no '.join(lacks)}: those of this {name} are {text.hidden_size} wide; "
-                "export the head with its own"
+                f"the draft head ({self.format}) is {wide} wide and takes "
+                f"{' and '.join(taken)} from its target; those of this {name} are "
+                f"{text.hidden_size} wide"
             )
         layers = text.num_hidden_layers
-        meant = self.config.get("num_target_layers")
+        # some writers count the joined states in the second
+        count = self.config.get("num_target_layers")
+        meant = self.config.get("target_num_hidden_layers")
+        if meant is None and count != len(self.reads or ()):
+            meant = count
         if isinstance(meant, int) and meant != layers:
             raise InputError(
                 f"the draft head ({self.format}) is for a target of {meant} layers, and this "

@@ -70,7 +70,7 @@ class LatentAttention(nn.Module):
     def forward(
         self, x: Tensor, turns: tuple[Tensor, Tensor], attend: Attend, layer: int, skip: int = 0
     ) -> Tensor:
-        """See `HeadLayer.forward`."""
+        """Outputs `[R, N − skip, H]`, arguments as of `HeadLayer.forward`."""
         cos, sin = turns
         q = self.queries(x[:, skip:], (cos[:, skip:], sin[:, skip:]))
         out = attend(layer, q, *self.keys_values(x, turns)).transpose(1, 2)

@@ -30,6 +30,8 @@ class HeadRotary:
 
     def __init__(self, config: Mapping[str, Any], head_dim: int) -> None:
         rope = {**(config.get("rope_parameters") or {}), **(config.get("rope_scaling") or {})}
+        if config.get("rope_is_neox_style") is False:
+            raise InputError("a draft head whose positions turn neighbours is not supported")
         theta = float(rope.get("rope_theta") or config.get("rope_theta") or 10000.0)
         rope.pop("partial_rotary_factor", None)  # `head_dim` has it
         kind = rope.get("rope_type") or rope.get("type") or "default"

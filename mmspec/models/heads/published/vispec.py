@@ -46,6 +46,7 @@ class ViSpecNetwork(EagleNetwork):
     Args:
         queries: of the adapter, from the shape of `imadpt.q`.
         adapter_bias: the adapter's keys and values have biases.
+        join_bias: `img_fc` has one.
     """
 
     joins_pictures = False
@@ -58,10 +59,11 @@ class ViSpecNetwork(EagleNetwork):
         bias: bool = True,
         queries: int = 2,
         adapter_bias: bool = False,
+        join_bias: bool = True,
     ) -> None:
         super().__init__(sizes, vocab_size, layers, bias)
         self.imadpt = ImageAdapter(sizes, queries, adapter_bias)
-        self.img_fc = nn.Linear(2 * sizes.hidden_size, sizes.hidden_size, bias=bias)
+        self.img_fc = nn.Linear(2 * sizes.hidden_size, sizes.hidden_size, bias=join_bias)
 
     def picture_layers(self) -> list[nn.Module]:
         return [self.imadpt]
