@@ -159,7 +159,6 @@ FAULTS = {
         "layers",
         "to [1, 3]",
     ),
-    "norm_output false": ("eagle3", config(norm_output=False), "feedback", "remove norm_output"),
     "norm_output of another writer": (
         "eagle3",
         config(architectures=["LlamaForCausalLM"], norm_output=True),

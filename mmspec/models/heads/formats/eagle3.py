@@ -1,8 +1,8 @@
 """Files of EAGLE-3 heads: the authors', SpecForge's, NeMo's, AngelSlim's, and speculators'.
 
 They differ in names (`midlayer.` or `layers.0.`, a prefix `model.`), in where sizes stand, and in
-what `norm_output` means: in speculators the next step takes the normed output, in SpecForge it says
-whether the output layer reads it normed.
+what `norm_output` means: that the next step takes the normed output, and in SpecForge's earlier
+files that the output layer reads it normed.
 """
 
 from __future__ import annotations
@@ -118,14 +118,13 @@ def _conventions(files: HeadFiles) -> dict[str, Any]:
     if "norm_output" not in config:
         return {}
     given, wrote = bool(config["norm_output"]), set(config.get("architectures") or ())
-    if SPECFORGE & wrote:  # EAGLE-3.1 alone norms every state, too
-        return {"feed_normed": True} if given and config.get("fc_norm") else {"norm_logits": given}
+    if SPECFORGE & wrote:  # it wrote true for EAGLE-3, too, which norms no states in front of fc
+        return {"feed_normed": given and bool(config.get("fc_norm"))}
     if OFFICIAL & wrote:
         return {"feed_normed": given}
     raise InputError(
         f"{files.folder}: norm_output has two meanings, and architectures {sorted(wrote)} do not "
-        "say which; name LlamaForCausalLM (the next step takes the normed output) or "
-        "LlamaForCausalLMEagle3 (the output layer does)"
+        "say which; remove it, or name LlamaForCausalLM if the next step takes the normed output"
     )
 
 

@@ -155,11 +155,12 @@ def _eagle3(head: PublishedHead, verifier: dict[str, Any]) -> Layout:
     }
     if head.reads is None:
         del config["eagle_config"]
+    if not network.norm_logits:
+        raise InputError("no layout of EAGLE-3 says that the output layer reads it raw")
     if not parallel:
-        # readers differ in what the usual head's is; all take it where nothing is said
-        if official or not network.norm_logits:
-            config["norm_output"] = official
-    elif official or not network.norm_logits:
+        if official:  # readers differ in what false says, and agree where nothing is said
+            config["norm_output"] = True
+    elif official:
         raise InputError("a P-EAGLE head can't be written with another norm_output than the usual")
     else:
         config |= {"pard_token": network.mask_token_id, "num_depths": network.block}

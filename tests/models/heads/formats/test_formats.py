@@ -126,10 +126,15 @@ def test_eagle3_logits_go_to_the_targets_tokens(tmp_path):
 def test_norm_output_means_what_its_writer_means(tmp_path, writer, given):
     settings = {} if given is None else {"norm_output": given}
     head = loaded(writer(tmp_path / "head", **settings)[0])
-    if writer is folders.eagle3:  # SpecForge: whether the output layer reads it normed
-        assert (head.network.feed_normed, head.network.norm_logits) == (False, given is not False)
-    else:  # speculators: whether the next step takes it normed
-        assert (head.network.feed_normed, head.network.norm_logits) == (bool(given), True)
+    # of SpecForge's earlier files true is said of EAGLE-3 too, which has no norms in front of fc
+    fed = bool(given) and writer is folders.speculators_eagle3
+    assert (head.network.feed_normed, head.network.norm_logits) == (fed, True)
+
+
+@pytest.mark.parametrize("writer", ["LlamaForCausalLMEagle3", "LlamaEagle3DraftModel"])
+def test_eagle31_feeds_the_normed_output_whoever_wrote_it(tmp_path, writer):
+    made = folders.eagle3(tmp_path / "a", fc_norm=True, norm_output=True, architectures=[writer])
+    assert loaded(made[0]).network.feed_normed
 
 
 def test_speculators_say_layers_and_length(tmp_path):

@@ -32,7 +32,7 @@ LAYOUTS = {
     "hydra-prefix": folders.prefix_hydra,
     "hydra-prefix-sized": lambda folder: folders.prefix_hydra(folder, sized=True),
 }
-REFUSED = {("eagle3-fc-norm", "speculators"), ("domino", "speculators")}
+REFUSED = {("domino", "speculators")}
 
 
 def read(folder):
