@@ -122,10 +122,6 @@ class Trainer:
         self.recipe, self.config, self.before = recipe, config, before
         self.processes = processes or Processes(device=config.device)
         self.model = recipe.model.to(config.device)
-        if self.processes.count > 1:  # each made its own, from data of its own
-            with torch.no_grad():
-                for x in (*self.model.parameters(), *self.model.buffers()):
-                    x.copy_(self.processes.told(x, 0))
         self.optimizers = list(recipe.optimizers())
         for optimizer in self.optimizers:
             if isinstance(optimizer, Muon):
@@ -157,6 +153,7 @@ class Trainer:
         config.out.mkdir(parents=True, exist_ok=True)
         if self.checkpoint.exists():
             self.load()
+        self._share_first()
         started = saved = time.monotonic()
         before = self.seconds
         loader: DataLoader[Any] = DataLoader(
@@ -210,6 +207,13 @@ class Trainer:
             self.recipe.export(self.average.module.eval(), record)
         self.processes.wait()  # the next stage of every process starts from what was written
         return record
+
+    def _share_first(self) -> None:
+        """Take the first process's weights and buffers: each has made its own, some from data."""
+        if self.processes.count > 1:
+            with torch.no_grad():
+                for x in (*self.model.parameters(), *self.model.buffers()):
+                    x.copy_(self.processes.told(x, 0))
 
     def _train_step(self, batch: Any) -> dict[str, float]:
         config = self.config
