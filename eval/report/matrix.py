@@ -49,7 +49,7 @@ def matrix(paths: Sequence[Path]) -> str:
     Raises:
         InputError: a path holds no report.
     """
-    reports = [Report.read(path) for path in paths]
+    reports = [report for report in map(Report.read, paths) if report.for_reporting]
     seen = measured(reports)
     real = dict.fromkeys(PACKAGED[r.model].what for r in reports if _published(r))
     told = f"- {REAL} a published checkpoint in this layout is measured: {', '.join(real)}.\n"
@@ -87,11 +87,12 @@ def measured(reports: Sequence[Report]) -> defaultdict[tuple[Modality, str], set
     """The methods that have a row in a report, by modality and column of its table.
 
     Only reports of models that ship, or that come as a package, are evidence.
+
+    Args:
+        reports: for reporting, of whole runs.
     """
     found: defaultdict[tuple[Modality, str], set[str]] = defaultdict(set)
     for report in reports:
-        if not report.for_reporting:
-            continue
         names = (name.split("@")[0].split("[")[0] for name in report.methods)
         own = {name for name in names if name in presets()}
         if report.pipeline in PIPELINES and report.model == "embedded" and _ships(report.pipeline):
@@ -103,7 +104,7 @@ def measured(reports: Sequence[Report]) -> defaultdict[tuple[Modality, str], set
 
 def _published(report: Report) -> bool:
     """True if the model is a published checkpoint that comes as a package."""
-    return report.for_reporting and report.pipeline == "text" and report.model in PACKAGED
+    return report.pipeline == "text" and report.model in PACKAGED
 
 
 def _ships(modality: Modality, *parts: str) -> bool:

@@ -95,7 +95,7 @@ def lagged(
 ) -> FeatureModel:
     """The draft model whose every input is a hidden state and its own token's embedding."""
     decoder = _decoder(head, target)
-    usual = decoder._seen
+    usual = decoder.seen
 
     def seen(
         prefix: Tensor, before: Tensor, mask: Tensor, images: Images | None, text: Tensor | None
@@ -103,7 +103,7 @@ def lagged(
         own = None if text is None else F.pad(text[:, :-1], (1, 0), value=-1)
         return usual(F.pad(prefix[:, :-1], (0, 0, 1, 0)), before, mask, images, own)
 
-    vars(decoder)["_seen"] = seen
+    vars(decoder)["seen"] = seen
     return _LaggedModel(decoder, target, images, ids[:, -1:])
 
 

@@ -137,6 +137,9 @@ class BlockHeadDecoder(HeadDecoder, Protocol):
     def place(self, positions: Tensor) -> None:
         """Set the positions of the next generation's columns `[R, slots]`."""
 
+    def text_of(self, rows: int) -> Tensor | None:
+        """Ids of the prompt's text `[R, T]`, -1 elsewhere; None: there are none of R rows."""
+
     def masked(self, embedded: Tensor) -> Tensor:
         """Inputs of blocks `[…, N, D]` that begin with tokens embedded as `[…, D]`."""
 

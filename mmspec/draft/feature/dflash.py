@@ -95,8 +95,8 @@ class DFlashModel(FeatureModel):
         Text has ids in front of the first output, too; a picture has none.
         """
         begins = context.lengths[:, None] == 0
-        text: Tensor | None = getattr(getattr(self.decoder, "target", None), "text", None)
-        if text is None or len(text) != len(self.target.setting.prefix):
+        text = self.decoder.text_of(len(self.target.setting.prefix))
+        if text is None:
             return context.last, begins
         last = self.running.of_samples(text[:, -1:])
         return torch.where(begins, last.clamp_min(0), context.last), begins & (last < 0)

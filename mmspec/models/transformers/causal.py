@@ -54,6 +54,7 @@ class CausalDecoder:
 
     Attributes:
         masks: how the model takes masks.
+        text: ids of the prompt's text `[R, T]`, -1 elsewhere; None: no prompt with ids was placed.
         reads: hidden states that calls leave behind for a draft head, numbered as transformers'
             `hidden_states`: k is what layer k reads, 0 the embeddings, and as many as there are
             layers the last one. Empty: the last one, behind the final norm.
@@ -63,6 +64,7 @@ class CausalDecoder:
     """
 
     head: Callable[[Tensor], Tensor] | None
+    text: Tensor | None = None
     reads: tuple[int, ...] = ()
     weights: str | None = None
     _read: dict[int, Tensor]

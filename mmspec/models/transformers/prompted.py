@@ -85,7 +85,6 @@ class PromptedDecoder(CausalDecoder):
         model: of transformers, with a head, in evaluation mode, on one device.
 
     Attributes:
-        text: of the prompt that was placed, see `EncodedPrompt`.
         drafts_for: logits of the model that it drafts for, if it does.
         method: the method that suits such models when nobody chooses one.
         modality: what it writes, as methods name it: "vlm" is text.
@@ -116,7 +115,6 @@ class PromptedDecoder(CausalDecoder):
         super().__init__(model)
         self._check_attention()
         self.drafts_for: int | None = None
-        self.text: Tensor | None = None
         self._positions = self._narrowed = torch.zeros(1, 0, dtype=torch.long)
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import folders
 import pytest
 import torch
 from answering import model, picture, processor
@@ -11,6 +12,7 @@ from vlms import IMAGE, NEW, QWEN, VOCAB, asked, made, shorter
 
 from mmspec import InputError, SpecConfig, VlmPipeline
 from mmspec.methods.parts.heads import BRANCHES
+from mmspec.models.heads.loading import load_head
 from mmspec.pipelines.vlm.generate import SpeculativeGeneration
 
 PICTURES = [1, 0, 2, 1, 0]  # of every row
@@ -66,6 +68,21 @@ def test_heads(family, name):
         check_same(answers(model, size, **how), whole)
     assert sum(whole[1].accepted) > 0
     assert len(whole[1].branches) == (name.startswith("specvlm") * len(PICTURES))
+
+
+@pytest.mark.parametrize("layout", ["eagle1", "eagle3", "dspark"])
+def test_heads_that_read_the_prompts_ids(tmp_path, monkeypatch, layout):
+    """By embeddings of their own, or for their first token: each row's are its prompt's."""
+    folders.sized_for(VOCAB, monkeypatch)
+    model = made("llava").double()
+    own = {"kind": "rnn"} if layout == "dspark" else {"embeds": True}
+    torch.manual_seed(0)
+    head = load_head(getattr(folders, layout)(tmp_path / "head", **own)[0], torch.float64)
+    how = {"config": SpecConfig(head.method), "head": head, "temperature": 3.0}
+    whole = answers(model, None, **how)
+    for size in (1, 2):
+        check_same(answers(model, size, **how), whole)
+    assert sum(whole[1].accepted) > 0
 
 
 def test_prompts_that_end_on_a_picture():

@@ -132,6 +132,21 @@ def test_a_head_for_another_target_is_refused(known, tmp_path):
         mmspec.load_head(folder).check(wide)
 
 
+def test_a_head_narrower_than_its_target(tmp_path):
+    """It has tables of its own, and reads text alone."""
+    torch.manual_seed(0)
+    wide = {**vlms.TEXT, "hidden_size": 2 * folders.H}
+    model = LlamaForCausalLM(LlamaConfig(**wide)).eval()
+    folder, _, _ = folders.eagle3(tmp_path / "head", target=2 * folders.H, embeds=True, **ALL)
+    inputs = {"input_ids": torch.tensor([[0, 3, 4, 5], [6, 7, 8, 9]])}
+    inputs["attention_mask"] = (inputs["input_ids"] > 0).long()
+    theirs = greedy(model, inputs)
+    mmspec.enable_speculation(model, head=mmspec.load_head(folder))
+    out = model.generate(**inputs, max_new_tokens=NEW, do_sample=False)
+    assert agree(out, theirs)
+    assert min(model.speculation_stats.drafted) > 0
+
+
 def test_files_say_how_many_tokens_are_drafted(known, tmp_path):
     model, _, _ = known("llama")
     for name, length in (("speculators", 3), ("dflash", 3), ("dspark", 4), ("peagle", 3)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 
+import folders
 import pytest
 import texts
 import torch
@@ -18,6 +19,7 @@ from mmspec.models.transformers.prompted import prompted
 from mmspec.train.heads import head_losses
 from mmspec.train.heads.teacher import Teacher
 
+MROPE = {"type": "mrope", "mrope_section": [1, 1, 0]}
 LIMIT = 24
 PROMPTS = ["the cat saw the dog", "a dog", "the cat and the dog and a cat"]
 
@@ -181,3 +183,19 @@ def test_enabled_models_and_bad_input():
         pipe.model.generate(torch.tensor([[5, 9, 12]]), **call)
     with pytest.raises(InputError, match="'Linear' is no kind of head that can be trained"):
         OnlineLearner(model, torch.nn.Linear(2, 2))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda folder: folders.eagle1(folder, embeds=True), "embeddings of its own"),
+        (lambda folder: folders.eagle3(folder, rope_scaling=MROPE), "three axes"),
+        (lambda folder: folders.prefix_hydra(folder, sized=True), "prefix layer"),
+    ],
+    ids=["embeddings", "mrope", "hydra-prefix"],
+)
+def test_heads_whose_lessons_would_be_others_are_refused(tmp_path, make, message):
+    torch.manual_seed(0)
+    head = mmspec.load_head(make(tmp_path / "head")[0])
+    with pytest.raises(InputError, match=message):
+        OnlineLearner(texts.model(texts.tokenizer()), head)

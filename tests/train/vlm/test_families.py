@@ -51,7 +51,6 @@ def test_a_head_is_trained_and_drafts(tmp_path, quick, family, method):
             "vlm-head", own, stage=method, steps=2, batch_size=2, max_new_tokens=NEW, data=lines
         )
     assert record["step"] == 2
-    assert 1 <= record["held_out"]["held_out_acceptance_length_greedy"] <= NEW
     pipe = VlmPipeline.from_pretrained(own, dtype=torch.float64)
     picture = Image.open(tmp_path / "0.png")
     plain = pipe("What?", picture, max_new_tokens=12)

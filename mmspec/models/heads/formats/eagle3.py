@@ -90,7 +90,6 @@ def read_eagle3(files: HeadFiles, own: Mapping[str, Any] | None = None) -> Publi
         "fc_norm.0.weight" in tensors,
         "input_norm.weight" in tensors,
         bool(own.get("feed_normed", False)),
-        bool(own.get("norm_logits", True)),
         mask if parallel else None,
         _block(config, own) if parallel else 1,
     )

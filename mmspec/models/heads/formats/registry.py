@@ -77,6 +77,7 @@ def read_head(files: HeadFiles, kind: str | None = None) -> PublishedHead:
     """
     if kind not in (None, "msd"):
         raise InputError(f"kind is 'msd' or nothing, not {kind!r}: other files tell their kind")
+    check_layers(dict(files.config), files.tensors, files.folder)
     if kind is not None and not is_eagle(files):
         raise InputError(f"{files.folder} is no head of MSD: its files are not EAGLE-1's")
     if kind is not None:
@@ -100,7 +101,6 @@ def _guarded(form: HeadFormat, files: HeadFiles, do: Callable[[HeadFiles], T]) -
     Raises:
         InputError: whatever went wrong, in one line that names the folder.
     """
-    check_layers(dict(files.config), files.tensors, files.folder)
     try:
         with bounded_init(files.tensors, files.folder):
             return do(files)

@@ -50,6 +50,14 @@ class PublishedDecoder:
             self._turns_of_all = self.head.rotary(positions, self.head.dtype)
         self._turns = self._turns_of_all
 
+    def text_of(self, rows: int) -> Tensor | None:
+        """Ids of the placed prompt's text `[R, T]`, -1 elsewhere; None: there are none of R rows.
+
+        Under guidance a prompt has ids of its conditional rows alone.
+        """
+        text = self.target.text
+        return None if text is None or len(text) != rows else text
+
     def narrow(self, rows: Sequence[int] | None) -> None:
         """Run these rows alone, of those that were placed; None: all of them."""
         if self.head.rotary is not None:

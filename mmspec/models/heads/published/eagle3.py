@@ -32,11 +32,16 @@ class Eagle3Network(nn.Module):
         fc_norm: every fused state is normed by itself (EAGLE-3.1).
         input_norm: the fused states are normed together.
         feed_normed: the next step takes the output behind the final norm (EAGLE-3.1).
-        norm_logits: the output layer reads the output behind the final norm.
         mask_token_id: P-EAGLE's, of places that have no token yet; their hidden states are
             `mask_hidden`. None: the head drafts token by token.
         block: tokens that P-EAGLE says a call.
+
+    Attributes:
+        norm_logits: the output layer reads the output behind the final norm. No file says
+            otherwise; heads of a SpecForge before September 2026 may have learned the other.
     """
+
+    norm_logits = True
 
     def __init__(
         self,
@@ -51,14 +56,13 @@ class Eagle3Network(nn.Module):
         fc_norm: bool = False,
         input_norm: bool = False,
         feed_normed: bool = False,
-        norm_logits: bool = True,
         mask_token_id: int | None = None,
         block: int = 1,
     ) -> None:
         super().__init__()
         self.width = width = sizes.hidden_size
         eps = sizes.rms_norm_eps
-        self.fused, self.feed_normed, self.norm_logits = fused, feed_normed, norm_logits
+        self.fused, self.feed_normed = fused, feed_normed
         if vocab_size is not None:
             self.embed_tokens = nn.Embedding(vocab_size, width)
         if fc_norm:

@@ -73,8 +73,8 @@ class PublishedEagleDecoder(PublishedDecoder):
     def view(
         self, prefix: Tensor, mask: Tensor, images: Images | None, positions: int
     ) -> tuple[Tensor, Tensor]:
-        text = self._text_of(mask)
-        columns = self._seen(prefix, torch.zeros_like(prefix), mask, images, text)
+        text = self._own_text(mask)
+        columns = self.seen(prefix, torch.zeros_like(prefix), mask, images, text)
         look = self.network.look(columns)
         index, kept = read_columns(columns, look)
         self._prompt, self._rows = PromptColumns(mask, index, kept, images, text), None
@@ -114,19 +114,17 @@ class PublishedEagleDecoder(PublishedDecoder):
     def read(self, prefix: Tensor, before: Tensor) -> tuple[Tensor, Tensor | None]:
         mine = self._prompt if self._rows is None else self._prompt.of_rows(self._rows)
         mask, index, _, images, text = mine
-        columns = self._seen(prefix, before, mask, images, text)
+        columns = self.seen(prefix, before, mask, images, text)
         look = self.network.look(columns)
         behind = None if look.context is None else look.context[:, -1:]
         return inputs_of(self.network, columns, look, index), behind
 
-    def _text_of(self, mask: Tensor) -> Tensor | None:
+    def _own_text(self, mask: Tensor) -> Tensor | None:
         """Ids of the prompt's text, if the head embeds them itself and there are any."""
-        text: Tensor | None = getattr(self.target, "text", None)
-        if not self._own_embeddings or text is None or len(text) != len(mask):
-            return None
-        return F.pad(text, (mask.shape[1] - text.shape[1], 0), value=-1)
+        text = self.text_of(len(mask)) if self._own_embeddings else None
+        return None if text is None else F.pad(text, (mask.shape[1] - text.shape[1], 0), value=-1)
 
-    def _seen(
+    def seen(
         self,
         prefix: Tensor,
         before: Tensor,
