@@ -19,7 +19,7 @@ READY := .venv/.ready
 picture: $(READY)
 	@echo "Making a picture twice, plainly and speculatively ..."
 	@$(BIN)/mmspec generate "a photo of a purple triangle" \
-		--method scd --window 32 --compare -o out/
+		--method scd --compare -o out/
 	@echo "Done: the pictures, both side by side, and stats.json are in out/"
 
 demo: $(READY)

@@ -6,7 +6,7 @@ from mmspec import ImagePipeline, SpecConfig
 
 pipe = ImagePipeline.from_pretrained()  # the embedded model; or a folder, or a name on the hub
 seconds = {}
-for config in 2 * (SpecConfig("plain"), SpecConfig("scd", window=32)):  # first calls are slow
+for config in 2 * (SpecConfig("plain"), SpecConfig("scd")):  # first calls are slow
     pipe.enable_speculation(config)
     generator = torch.Generator().manual_seed(0)
     out = pipe("a photo of a purple triangle", generator=generator)

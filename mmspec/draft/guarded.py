@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from functools import partial
 
 import torch
 
 from ..engine.coins import RoundCoins
 from ..engine.draft import Context, Draft, Interrupted, Scores, Verdict
 from ..engine.laws import Categorical, ContractError, WithoutReplacement
-from ..engine.protocols import Drafter, seatable
+from ..engine.protocols import Drafter, DraftsAhead, close, seatable
 from .null import NullDrafter
 from .sound_laws import faults, sound, without_faults
 
@@ -41,7 +43,7 @@ class GuardedDrafter:
         self.drafter, self.vocab_size, self.most = drafter, vocab_size, most
         self.fault: str | None = None
         self._carries = getattr(drafter, "carries", False)
-        self._told = False
+        self._told = self._asked = False
         self._plain = NullDrafter()
 
     @property
@@ -66,12 +68,36 @@ class GuardedDrafter:
             self._give_up(error)
 
     def propose(self, context: Context, budget: list[int], coins: RoundCoins) -> Draft:
-        if self.fault is None and any(budget):
+        self._asked = any(budget)
+        if self.fault is None and self._asked:
             try:
                 return self._sound(self.drafter.propose(context, budget, coins), budget)
             except Exception as error:
                 self._give_up(error)
         return self._plain.propose(context, budget, coins)
+
+    def ahead(
+        self, context: Context, draft: Draft, coins: RoundCoins
+    ) -> Callable[[], Draft | None] | None:
+        if self.fault is not None or not self._asked or not isinstance(self.drafter, DraftsAhead):
+            return None
+        try:
+            begun = self.drafter.ahead(context, draft, coins)
+        except Exception as error:
+            self._give_up(error)
+            return None
+        return begun and partial(self._guess, begun, context.rows)
+
+    def _guess(self, begun: Callable[[], Draft | None], rows: int) -> Draft | None:
+        try:
+            found = begun()
+            return found and self._sound(found, [1] * rows)
+        except Exception as error:
+            self._give_up(error)
+            return None
+
+    def close(self) -> None:
+        close(self.drafter)
 
     def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
         if self.fault is not None:

@@ -77,6 +77,9 @@ class ProductionCoins:
         self._width, self._first = 16, -1
         self._block: tuple[Tensor, ...] = ()
 
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_block": (), "_first": -1}  # coins that are there are made again
+
     @property
     def device(self) -> torch.device:
         """Device of the coins."""

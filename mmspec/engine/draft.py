@@ -32,6 +32,7 @@ class Context:
         reached, accepted, emitted: of the last round, how many tokens ahead each row drafted, how
             many drafted ones it kept, and how many tokens joined its output; on the host.
         keep: of the last round by a local rule, see `Verdict`; None: what was kept is in front.
+        guessed: rows whose last token of the last round was guessed, see `Verdict`.
         seconds: wall-clock of the last round.
         faulty: rows whose last draft had a fault, see `Draft`.
         window: positions of the output that are kept, the latest ones; None: all.
@@ -51,6 +52,7 @@ class Context:
     accepted: list[int] = field(default_factory=list)
     emitted: list[int] = field(default_factory=list)
     keep: Tensor | None = None
+    guessed: list[int] = field(default_factory=list)
     seconds: float = 0.0
     faulty: list[int] = field(default_factory=list)
     window: int | None = None
@@ -307,6 +309,7 @@ class Verdict:
         keep: of a local rule, nodes `[B, N]` that stand where they are; the others were drawn anew
             in their places, all at once, and the target draws them again in turn. None for rules
             that keep a prefix or a path.
+        guessed: rows `[B]` whose last token is what a drafter guessed; None: none did.
         path: kept nodes in order `[B, K]`, padded by repeating; None where node n is n-th (chains).
         calls, target_tokens: what drawing again in turn took, per row, on the host.
     """
@@ -317,6 +320,7 @@ class Verdict:
     counts: Tensor
     keep: Tensor | None = None
     path: Tensor | None = None
+    guessed: Tensor | None = None
     calls: list[int] = field(default_factory=list)
     target_tokens: list[int] = field(default_factory=list)
 

@@ -9,9 +9,10 @@ from contextlib import suppress
 import torch
 from torch import Tensor
 
+from .accept.guess import verify_guessed
 from .draft import Context, Draft, Interrupted, Scores, Verdict
 from .laws import TargetError
-from .protocols import Engine, Stop
+from .protocols import DraftsAhead, Engine, Stop, closing
 from .seats import Seats
 from .stats import SpecStats
 
@@ -54,7 +55,9 @@ def run(
     with stats.phase("prefill"):
         target.start(context.rows)
         drafter.start(context)
-    with suppress(Interrupted):  # within a round: what rounds before it emitted is kept
+    ahead = drafter.ahead if isinstance(drafter, DraftsAhead) else None
+    # interrupted within a round: what rounds before it emitted is kept
+    with closing(drafter), suppress(Interrupted):
         while not all(context.finished):
             started = time.perf_counter()
             proposal, verification = engine.coins.round(context.round)
@@ -63,10 +66,16 @@ def run(
                 rooms = [room - own for room in context.room()]
                 budget = [min(b, room) for b, room in zip(length.budget(), rooms, strict=True)]
                 draft = drafter.propose(context, [max(0, b) for b in budget], proposal)
+                guessing = ahead and ahead(context, draft, proposal)
             with stats.phase("target"):
                 scores = target.score(context, draft)
+            with stats.phase("draft"):
+                guess = guessing and guessing()
             with stats.phase("verify"):
-                verdict = rule.verify(draft, scores, verification)
+                if guess is None:
+                    verdict = rule.verify(draft, scores, verification)
+                else:
+                    verdict = verify_guessed(rule, draft, guess, scores, verification)
             if verdict.keep is not None:
                 with stats.phase("resample"):
                     verdict = target.sample_next(context, draft, verdict, verification)
@@ -132,11 +141,12 @@ def advance(
     lengths = context.lengths + counts
     undefined = scores.undefined()
     faulty = none if draft.faulty is None else draft.faulty
+    guessed = none if verdict.guessed is None else verdict.guessed
     # what stands is no prefix: it says nothing of how far a draft may go
     reached = draft.reach() if verdict.keep is None else none
     # the one synchronization of a round: how far each row came, and whether it is over
-    nodes, reach, kept, emitted, base, ended, wrong, faults = torch.stack(
-        [draft.lengths, reached, accepted, counts, lengths, end, undefined, faulty]
+    nodes, reach, kept, emitted, base, ended, wrong, faults, stood = torch.stack(
+        [draft.lengths, reached, accepted, counts, lengths, end, undefined, faulty, guessed]
     ).tolist()
     for row, finished in enumerate(context.finished):
         if wrong[row] and not finished:
@@ -153,6 +163,6 @@ def advance(
             context.finished[row] = True
     context.base, context.lengths, context.last = base, lengths, verdict.last
     context.reached, context.accepted, context.emitted = reach, kept, emitted
-    context.keep, context.faulty = verdict.keep, faults
+    context.keep, context.faulty, context.guessed = verdict.keep, faults, stood
     context.round += 1
     return draft.nodes, nodes, reach, kept, emitted

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -27,6 +28,20 @@ class Drafter(Protocol):
     def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
         """Learn what became of the draft. `context` already holds the emitted tokens."""
         return
+
+
+@runtime_checkable
+class DraftsAhead(Protocol):
+    """A drafter of chains that drafts on while the target reads (PEARL)."""
+
+    def ahead(
+        self, context: Context, draft: Draft, coins: RoundCoins
+    ) -> Callable[[], Draft | None] | None:
+        """Begin to draft behind `draft`, as if all of it stood; None: there is nothing to begin.
+
+        `coins` are the proposal's of this round. What is returned waits for the first token there,
+        a chain of one node a row, of length 0 where a row has none; None: it failed.
+        """
 
 
 class Scorer(Protocol):
@@ -104,6 +119,22 @@ def seatable(part: object) -> Seatable:
     for inner in getattr(part, "wraps", ()):
         seatable(inner)
     return part
+
+
+@contextmanager
+def closing(drafter: Drafter) -> Iterator[None]:
+    """Close a drafter in the end, see `close`."""
+    try:
+        yield
+    finally:
+        close(drafter)
+
+
+def close(drafter: Drafter) -> None:
+    """Have a drafter give back what it held for a generation, if it has a method for that."""
+    closes = getattr(drafter, "close", None)
+    if closes is not None:
+        closes()
 
 
 Stop = Callable[[Context, Tensor], Tensor]

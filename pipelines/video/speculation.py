@@ -13,9 +13,9 @@ from torch import Tensor
 
 from ...draft.guarded import GuardedDrafter
 from ...draft.null import NullDrafter
+from ...draft.side_thread import SideThread
 from ...draft.video.block_video import BlockVideoDrafter
 from ...draft.video.block_video_ahead import AheadBlockVideoDrafter
-from ...draft.video.side_thread import SideThread
 from ...engine.accept.routing import RewardMeanRule, RewardRankRule, RewardThresholdRule
 from ...engine.coins import ProductionCoins
 from ...engine.draft import Context
@@ -127,7 +127,6 @@ class VideoRun:
             context = run(engine, clips.rows, blocks, self.stats, observed, device, first, window=1)
         finally:
             if self._ahead is not None:
-                self._ahead.close()
                 self.stats.wasted = self._ahead.wasted
         self._whole = self._whole or all(context.finished)  # else it broke off within a block
         self.pace.close()

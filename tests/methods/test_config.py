@@ -147,7 +147,8 @@ RULES = ("token", "block", "lantern", "lantern++", "grouped", "cool")
 LENGTHS = ("constant", "heuristic", "goodput", "confidence", "specdec++")
 # read by the pipeline itself: see where `Drawing`, `TokenTarget` and `VideoRun` are made
 ELSEWHERE = {"upsampler", "draft_guidance", "draft_temperature", "local_turns", "local_window"}
-ELSEWHERE |= {"branch", "reward", "forced_blocks", "draft_steps", "draft_ahead", "target_speedup"}
+ELSEWHERE |= {"branch", "reward", "forced_blocks", "draft_steps", "draft_ahead", "draft_beside"}
+ELSEWHERE |= {"target_speedup"}
 ELSEWHERE |= {"draft_keep", "target_keep"}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch.nn.functional as F
@@ -10,7 +11,7 @@ from torch import Tensor
 from ...engine.coins import RoundCoins
 from ...engine.draft import Context, Draft, Scores, Verdict
 from ...engine.laws import Categorical, WithoutReplacement
-from ...engine.protocols import Drafter
+from ...engine.protocols import Drafter, DraftsAhead, close
 
 
 class GridDrafter:
@@ -35,10 +36,30 @@ class GridDrafter:
         self.drafter.start(context)
 
     def propose(self, context: Context, budget: list[int], coins: RoundCoins) -> Draft:
-        draft = self.drafter.propose(context, budget, coins)
+        return self._certain(self.drafter.propose(context, budget, coins), context.lengths)
+
+    def ahead(
+        self, context: Context, draft: Draft, coins: RoundCoins
+    ) -> Callable[[], Draft | None] | None:
+        begun = None
+        if isinstance(self.drafter, DraftsAhead):
+            begun = self.drafter.ahead(context, draft, coins)
+        behind = context.lengths + draft.lengths
+
+        def guess() -> Draft | None:
+            found = begun and begun()
+            return found and self._certain(found, behind)
+
+        return begun and guess
+
+    def close(self) -> None:
+        close(self.drafter)
+
+    def _certain(self, draft: Draft, first: Tensor) -> Draft:
+        """The draft with the forced tokens; its first level stands at the positions `first [B]`."""
         if not draft.nodes:
             return draft
-        place = context.lengths[:, None] + draft.depths()
+        place = first[:, None] + draft.depths()
         forced = self.forced[place.clamp_max(len(self.forced) - 1)]  # [B, N]
         certain = forced >= 0
         law = draft.law

@@ -11,8 +11,8 @@ from ...engine.coins import RoundCoins
 from ...engine.draft import Context, Draft, Scores, Verdict
 from ...models.wan.clips import WanClips
 from ...models.wan.target import Part
+from ..side_thread import SideThread
 from .block_video import BlockVideoDrafter
-from .side_thread import SideThread
 
 
 class AheadBlockVideoDrafter(BlockVideoDrafter):

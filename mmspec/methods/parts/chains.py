@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from ...errors import InputError
 from ..options import option
 from ..part import Drafter, Preset
@@ -21,6 +23,14 @@ class BlockOptions(ChainOptions, SiblingsOptions):
 class InnerOptions(ModelOptions):
     inner: str = option("lookup", "drafter that drafts for the rounded copy of the target")
     inner_draft_tokens: int = option(4, "how many it drafts before that copy checks", 1, 64)
+
+
+class AheadOptions(ChainOptions):
+    draft_beside: Literal["process", "thread", "here"] | None = option(
+        None,
+        "where drafting goes on while the target reads; none: a stream of its own on a GPU, a "
+        "process on a processor with a second core, and elsewhere nowhere",
+    )
 
 
 class LayersOptions(ChainOptions):
@@ -53,6 +63,18 @@ PARTS = (
         watched=True,
         nests=True,
         paper="Leviathan et al. 2023",
+        **CHAIN,
+        **ONE_LAW,
+    ),
+    Drafter(
+        "ahead",
+        ".ahead:AheadDrafter",
+        "a smaller model drafts on while the target reads what it drafted before",
+        AheadOptions,
+        {"place": "draft_beside"},
+        needs=("drafter",),
+        fixed=True,
+        paper="Liu et al. 2025",
         **CHAIN,
         **ONE_LAW,
     ),
@@ -120,6 +142,12 @@ PARTS = (
         **ONE_LAW,
     ),
     Preset("draft", "model", "token", "a smaller model of the same vocabulary drafts"),
+    Preset(
+        "pearl",
+        "ahead",
+        "token",
+        "a smaller model drafts on while the target reads what it drafted before",
+    ),
     Preset(
         "early-exit",
         "early-exit",

@@ -7,7 +7,7 @@ from typing import Any
 from ..options import option
 from ..part import Drafter, DraftOptions, Offers, Preset
 from .heads import head_preset
-from .shared import SiblingsOptions
+from .shared import LONG, SiblingsOptions
 from .windows import RefinedOptions, WindowOptions
 
 
@@ -205,7 +205,7 @@ PARTS = (
         "a one-layer head on the target's features drafts a tree",
         of={
             "vlm": head_preset(
-                "eagle", "a one-layer head on the target's features drafts a chain", 6
+                "eagle", "a one-layer head on the target's features drafts a chain", 8
             )
         },
     ),
@@ -214,14 +214,14 @@ PARTS = (
         "proactive-jacobi",
         "recursive",
         "coupled Jacobi with other candidates at the first positions",
-        settings={"tree_widths": (3, 3)},
+        settings={**LONG, "tree_widths": (3, 3)},
     ),
     Preset(
         "sjd-pac-refined",
         "refined-proactive",
         "recursive",
         "a coupled window with candidates in front, which a smaller model corrects",
-        settings={"window": 32, "tree_widths": (4, 4), "refinements": 3},
+        settings={**LONG, "tree_widths": (4, 4), "refinements": 3},
     ),
     Preset("merged", "merged", "recursive", "several drafters' trees, fused"),
     Preset(

@@ -456,7 +456,9 @@ def test_callback_is_told_what_was_drafted(pipe, method):
             if verdict.keep is not None:
                 assert stood == verdict.keep[row, : len(stood)].tolist()
             else:
-                assert sum(stood) == min(int(verdict.accepted[row]), len(stood))
+                kept = min(int(verdict.accepted[row]), len(stood))
+                # a guess of the target's own token is judged with the draft and none of it
+                assert sum(stood) in ({kept - 1, kept} if method == "pearl" else {kept})
                 assert stood == sorted(stood, reverse=True)
         told.append(drafted)
         assert values["stats"].emitted == context.base

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+
+Made = TypeVar("Made")
 
 
 class SideThread:
@@ -21,8 +24,10 @@ class SideThread:
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self._threads = ThreadPoolExecutor(1, "mmspec-side")
 
-    def submit(self, work: Callable[[], Tensor]) -> Future[Tensor]:
+    def submit(self, work: Callable[[], Made]) -> Future[Made]:
         """Begin `work`; it finds done all that the caller's stream was asked for until now.
+
+        What it makes is a tensor, a tuple of them, or None.
 
         The future is done, or has failed, when the device is done: any stream may read what it
         gives and what was written. Until then nobody else may.
@@ -39,13 +44,13 @@ class SideThread:
             cache_enabled=False,
         )
 
-        def do() -> Tensor:
+        def do() -> Made:
             stream = self._stream  # None: of no effect
             with torch.inference_mode(), cast, torch.cuda.stream(stream):
                 try:
                     made = work()
                     if home is not None:
-                        made.record_stream(home)  # its memory is kept while that reads it
+                        _keep(made, home)
                     return made
                 finally:
                     if stream is not None:
@@ -56,3 +61,9 @@ class SideThread:
     def close(self) -> None:
         """Wait for what has begun; the rest is not done."""
         self._threads.shutdown(cancel_futures=True)
+
+
+def _keep(made: Any, stream: torch.cuda.Stream) -> None:
+    """Keep the memory of a tensor, or of several, while a stream reads it."""
+    for x in (made,) if isinstance(made, Tensor) else made or ():
+        x.record_stream(stream)

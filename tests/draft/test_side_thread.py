@@ -7,7 +7,7 @@ import threading
 import pytest
 import torch
 
-from mmspec.draft.video.side_thread import SideThread
+from mmspec.draft.side_thread import SideThread
 
 CPU = torch.device("cpu")
 

@@ -1,0 +1,177 @@
+"""Drafting ahead: while the target reads a draft, the next one is drafted behind it (PEARL).
+
+Liu et al. 2025, "PEARL: Parallel Speculative Decoding with Adaptive Draft Length". While the target
+reads γ tokens, γ more are drawn behind them, as if all of them stood. The first of these is judged
+with the draft, by the law that the target's own token is drawn from (`engine.accept.guess`). If it
+stands, the others are the next draft, and drafting has taken no time of its own. If anything falls,
+they are thrown away, and the target's next call reads no draft: meanwhile γ tokens are drawn again,
+and the first of them is judged by that call. A text that is drafted well is thus one long draft.
+
+Every token is judged once, by the rule's own coins, against the law that it was drawn from. So the
+output keeps the rule's contract at any temperature. The authors' first code derives its coins from
+positions, two of which may be equal, and is not exact (see docs/methods.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from ..engine.accept.chain import pick
+from ..engine.coins import RoundCoins
+from ..engine.draft import Context, Draft, Scores, Verdict
+from ..engine.laws import Categorical
+from ..engine.protocols import Drafter
+from .beside import Beside, Place, beside
+from .draft_model import TokenModel
+from .sound_laws import faults, mended
+
+Chain = tuple[Tensor, Tensor, Tensor]
+"""Tokens `[B, K]`, the laws that they were drawn from `[B, K, V]`, and which of these are laws."""
+
+
+class ChainAhead:
+    """Reads what is committed and drafted, and draws tokens behind it; works beside the target.
+
+    Args:
+        model: the draft model, which nobody else runs.
+    """
+
+    def __init__(self, model: TokenModel) -> None:
+        self.model = model
+
+    def start(self, rows: int) -> None:
+        """Take in the condition."""
+        self.model.start(rows)
+
+    def seat(self, context: Context, rows: list[int]) -> None:
+        """Take in the conditions of the samples that begin in these rows."""
+        self.model.seat(context, rows)
+
+    def draw(
+        self,
+        tokens: Tensor,
+        known: list[int],
+        ends: list[int],
+        count: int,
+        coins: RoundCoins,
+    ) -> Chain:
+        """Draw `count` tokens behind position `ends[b] − 1` of every row.
+
+        Args:
+            tokens: committed and drafted ones `[B, ≥ max(ends)]`.
+            known: positions before these have been read.
+            ends, count, coins: where to begin, how far to go, and chance.
+        """
+        width = max(1, *(end - k for end, k in zip(ends, known, strict=True)))
+        start = [max(-1, end - width) for end in ends]
+        places = torch.tensor(start, device=tokens.device)[:, None]
+        places = (places + torch.arange(width, device=tokens.device)).clamp_min(0)
+        laws = self.model.extend(tokens.gather(1, places), start)
+        last = torch.tensor([end - 1 - s for end, s in zip(ends, start, strict=True)])
+        law = pick(laws, last.to(tokens.device))
+        drawn, drawn_from, good = list[Tensor](), list[Tensor](), list[Tensor]()
+        for n in range(count):
+            if n:
+                law = self.model.extend(drawn[-1], [end + n - 1 for end in ends])[:, -1]
+            law, is_law = mended(law)
+            place = torch.full((len(law), 1), n, device=law.device)
+            drawn.append(coins.draw(law[:, None], place))
+            drawn_from.append(law)
+            good.append(is_law)
+        return torch.cat(drawn, 1), torch.stack(drawn_from, 1), torch.stack(good, 1)
+
+
+class AheadDrafter(Drafter):
+    """Drafts behind a draft while the target reads it; what then holds is proposed next.
+
+    Args:
+        model: the draft model.
+        place: where it works, see `beside`; None: where that is best.
+    """
+
+    def __init__(self, model: TokenModel, place: Place | None = "here") -> None:
+        self._chain, self._place = ChainAhead(model), place
+        self._beside: Beside | None = None
+        self._drawn: Chain | None = None
+        self._left: list[int] = []  # tokens of it that are the next draft, behind its first
+        self._known: list[int] = []  # positions before these are in the model's cache
+        self._budget: list[int] = []
+        self._lengths: list[int] = []
+        self._begun = False  # this round has drafted ahead
+        self._ends: list[int] = []
+        self._counts: list[int] = []
+
+    def start(self, context: Context) -> None:
+        self.close()
+        self._beside = beside(self._chain, context.tokens.device, self._place)
+        self._beside.begin("start", context.rows)()
+        self._drawn, self._begun = None, False
+        self._left, self._known = [0] * context.rows, [-1] * context.rows
+
+    def seat(self, context: Context, rows: list[int]) -> None:
+        self._place_of_work.begin("seat", context, rows)()
+        for row in rows:
+            self._left[row], self._known[row] = 0, -1
+
+    def propose(self, context: Context, budget: list[int], coins: RoundCoins) -> Draft:
+        self._budget = budget
+        left = self._lengths = [min(pair) for pair in zip(self._left, budget, strict=True)]
+        lengths = torch.tensor(left, device=context.tokens.device)
+        if self._drawn is None or not any(left):
+            return Draft(context.tokens[:, :0], lengths, Categorical(torch.zeros(0)))
+        tokens, laws, good = (x[:, 1 : 1 + max(left)] for x in self._drawn)
+        draft = Draft(tokens, lengths, Categorical(laws))
+        draft.faulty = faults(good, draft)
+        return draft
+
+    def ahead(
+        self, context: Context, draft: Draft, coins: RoundCoins
+    ) -> Callable[[], Draft | None] | None:
+        lengths = self._lengths  # all of them: nothing of these drafts is ever cut off
+        self._ends = [base + n for base, n in zip(context.base, lengths, strict=True)]
+        rooms = [room - n for room, n in zip(context.room(), lengths, strict=True)]
+        self._counts = [min(pair) for pair in zip(self._budget, rooms, strict=True)]
+        count, self._drawn = max(self._counts), None
+        if not count:
+            return None
+        tokens = torch.cat([context.tokens, draft.tokens], dim=1)
+        places = context.lengths[:, None] + torch.arange(draft.nodes, device=tokens.device)
+        tokens = tokens.scatter(1, places, draft.tokens)
+        wait = self._place_of_work.begin("draw", tokens, self._known, self._ends, count, coins)
+
+        def guess() -> Draft:
+            self._drawn, self._begun = wait(), True
+            first, laws, good = (x[:, :1] for x in self._drawn)
+            lengths = torch.tensor([min(1, n) for n in self._counts], device=first.device)
+            found = Draft(first, lengths, Categorical(laws))
+            found.faulty = faults(good, found)
+            return found
+
+        return guess
+
+    def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
+        begun, self._begun = self._begun, False
+        if self._drawn is None or not begun:
+            self._left = [0] * context.rows
+            self._known = [min(k, b - 1) for k, b in zip(self._known, context.base, strict=True)]
+            return
+        for row, guessed in enumerate(context.guessed):
+            count, end = self._counts[row], self._ends[row]
+            stood = guessed and context.base[row] == end + 1  # and has not ended the row
+            self._left[row] = count - 1 if stood else 0
+            read = max(end, end + count - 1)
+            self._known[row] = read if stood else min(read, context.base[row] - 1)
+
+    def close(self) -> None:
+        if self._beside is not None:
+            self._beside.close()
+            self._beside = None
+
+    @property
+    def _place_of_work(self) -> Beside:
+        if self._beside is None:
+            raise RuntimeError("start comes first")
+        return self._beside

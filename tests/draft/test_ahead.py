@@ -1,0 +1,293 @@
+"""Drafting ahead is exact at any temperature, and the same wherever it is done."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import time
+from collections import Counter
+
+import pytest
+import torch
+from toys import (
+    EXACT,
+    Table,
+    TableModel,
+    TableTarget,
+    categorical,
+    distance,
+    one_hot,
+    outputs,
+    whole_loop,
+)
+
+from mmspec.draft.ahead import AheadDrafter
+from mmspec.draft.draft_model import ModelDrafter
+from mmspec.draft.guarded import GuardedDrafter
+from mmspec.engine.accept.block import BlockRule
+from mmspec.engine.accept.greedy import GreedyRule
+from mmspec.engine.accept.guess import verify_guessed
+from mmspec.engine.accept.token import TokenRule
+from mmspec.engine.coins import ACCEPT, ProductionCoins
+from mmspec.engine.draft import Context, Draft, Scores
+from mmspec.engine.laws import Categorical, ContractError, OneHot
+from mmspec.engine.length.constant import ConstantLength, HeuristicLength
+from mmspec.engine.loop import run
+from mmspec.engine.proof.enumeration import enumerate_law
+from mmspec.engine.protocols import Engine
+from mmspec.engine.stats import SpecStats
+from mmspec.engine.warp import Warp
+
+PLACES = (
+    "here",
+    "thread",
+    pytest.param(
+        "process", marks=pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
+    ),
+)
+
+
+# --- the guess ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rule", [TokenRule, BlockRule])
+@pytest.mark.parametrize("drafted", [0, 1, 2])
+def test_a_guess_stands_as_often_as_it_can(rule, drafted):
+    """What is emitted has the target's law, and the guess stands with 1 less the two laws' TV."""
+    table, model = Table(3, 40), Table(3, 5)
+
+    def one(coins, rows):
+        context = Context.empty(rows, 8)
+        TableTarget(table).start(rows)
+        prefix, laws, tokens = [()] * rows, [], []
+        for _ in range(drafted + 1):
+            laws.append(torch.tensor([model(p) for p in prefix], dtype=torch.float64))
+            tokens.append(coins.draw(laws[-1]))
+            prefix = [(*p, t) for p, t in zip(prefix, tokens[-1].tolist(), strict=True)]
+        chain, q = torch.stack(tokens, 1), torch.stack(laws, 1)
+        draft = Draft(chain[:, :drafted], torch.full((rows,), drafted), Categorical(q[:, :drafted]))
+        guess = Draft(chain[:, drafted:], torch.ones(rows).long(), Categorical(q[:, drafted:]))
+        scores = TableTarget(table).score(context, draft)
+        verdict = verify_guessed(rule(), draft, guess, scores, coins)
+        assert torch.equal(verdict.counts, verdict.accepted + 1)
+        assert verdict.emitted.shape == (rows, drafted + 1)
+        ends = verdict.emitted.gather(1, verdict.accepted[:, None])
+        assert torch.equal(ends, verdict.last)
+        stood = (verdict.accepted == drafted) & (verdict.last == guess.tokens)[:, 0]
+        return [
+            (tuple(tokens[:count]), bool(stands))
+            for tokens, count, stands in zip(
+                verdict.emitted.tolist(), verdict.counts.tolist(), stood, strict=True
+            )
+        ]
+
+    found = enumerate_law(one)
+    # a shorter output goes on by the target's own law
+    whole: dict = {}
+    for (tokens, _), probability in found.items():
+        law = {tokens: probability}
+        while min(map(len, law)) < drafted + 1:
+            law = {(*t, x): p * q for t, p in law.items() for x, q in enumerate(table(t)) if q}
+        for t, p in law.items():
+            whole[t] = whole.get(t, 0) + p
+    assert distance(whole, table.joint(drafted + 1)) < EXACT
+    if not drafted:
+        overlap = sum(map(min, zip(table(()), model(()), strict=True)))
+        assert abs(sum(p for (_, stood), p in found.items() if stood) - overlap) < EXACT
+
+
+def test_rows_of_any_length_and_without_a_guess():
+    """Each row's guess is behind its own draft; a row without one has the rule's own verdict."""
+    p = torch.tensor([[one_hot(1, 3), one_hot(2, 3), one_hot(0, 3)]], dtype=torch.float64)
+    draft = Draft(torch.tensor([[1, 2], [1, 0], [0, 0]]), torch.tensor([2, 1, 0]), OneHot())
+    guess = Draft(torch.tensor([[0], [2], [1]]), torch.tensor([1, 1, 0]), OneHot())
+    coins = ProductionCoins([1, 2, 3]).round(0)[1]
+    verdict = verify_guessed(TokenRule(), draft, guess, Scores(p.expand(3, -1, -1)), coins)
+    assert verdict.accepted.tolist() == [2, 1, 0]
+    assert verdict.counts.tolist() == [3, 2, 1]
+    assert verdict.last[:, 0].tolist() == [0, 2, 1]
+    kept = zip(verdict.emitted.tolist(), verdict.counts.tolist(), strict=True)
+    assert [row[:count] for row, count in kept] == [[1, 2, 0], [1, 2], [1]]
+
+
+def test_a_tree_has_no_guess():
+    tree = Draft(
+        torch.tensor([[0, 1]]),
+        torch.tensor([2]),
+        categorical([one_hot(0, 3), one_hot(1, 3)], 3),
+        parents=torch.tensor([[-1, -1]]),
+    )
+    guess = Draft(torch.tensor([[0]]), torch.tensor([1]), OneHot())
+    scores = Scores(torch.full((1, 3, 3), 1 / 3))
+    with pytest.raises(ContractError, match="judges chains; this draft is a tree"):
+        verify_guessed(TokenRule(), tree, guess, scores, ProductionCoins([0]).round(0)[1])
+
+
+# --- the loop -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("gamma", [1, 2, 3])
+@pytest.mark.parametrize("rule", [TokenRule, BlockRule])
+def test_joint_law_of_the_whole_loop(gamma, rule):
+    target, model = Table(2, 344), Table(2, 186)
+    law = whole_loop(
+        5,
+        TableTarget(target),
+        lambda: AheadDrafter(TableModel(model)),
+        rule(),
+        ConstantLength(gamma),
+    )
+    assert distance(law, target.joint(5)) < EXACT
+
+
+def test_joint_law_with_three_tokens_an_end_and_a_changing_length():
+    target, model = Table(3, 40), Table(3, 5)
+    for length in (ConstantLength(2), HeuristicLength(1, 3)):
+        law = whole_loop(
+            4, TableTarget(target), lambda: AheadDrafter(TableModel(model)), None, length, eos=1
+        )
+        assert distance(law, target.joint(4, eos=1)) < EXACT
+
+
+def test_what_was_drawn_for_other_tokens_must_not_stay():
+    """A drafter that keeps its tokens though the guess before them fell is found out."""
+
+    class Careless(AheadDrafter):
+        def observe(self, context, draft, scores, verdict):
+            super().observe(context, draft, scores, verdict)
+            if self._drawn is not None:
+                self._left = [max(0, n - 1) for n in self._counts]
+                self._drawn = (self._drawn[0], self._drawn[1].fill_(0.5), self._drawn[2])
+
+    target, model = Table(2, 344), Table(2, 186)
+    law = whole_loop(4, TableTarget(target), lambda: Careless(TableModel(model)))
+    assert distance(law, target.joint(4)) > 1e-3
+
+
+def test_coins_that_two_calls_share_are_seen():
+    """The authors' first code: the guess that stands and the token after it share a coin."""
+
+    class Shared(ProductionCoins):
+        def uniform(self, number, purpose, start, count):
+            return super().uniform(0 if purpose == ACCEPT else number, purpose, start, count)
+
+    target, model, rows = Table(2, 344), Table(2, 186), 12_000
+    laws = []
+    for kind in (ProductionCoins, Shared):
+        parts = TableTarget(target), AheadDrafter(TableModel(model)), TokenRule()
+        engine = Engine(*parts, ConstantLength(2), kind([*range(rows)]))
+        found = outputs(run(engine, rows, 3, SpecStats()))
+        laws.append({text: n / rows for text, n in Counter(found).items()})
+    assert distance(laws[0], target.joint(3)) < 0.02
+    assert distance(laws[1], target.joint(3)) > 0.04
+
+
+def generated(drafter, seeds, target, limit=24, gamma=3, at_once=None, temperature=1.0):
+    stats = SpecStats()
+    rule = TokenRule() if temperature else GreedyRule()
+    engine = Engine(target, drafter, rule, ConstantLength(gamma), ProductionCoins(seeds))
+    return outputs(run(engine, len(seeds), limit, stats, at_once=at_once)), stats
+
+
+def test_greedy_text_is_the_targets_and_one_draft_goes_on():
+    """A drafter that knows the target drafts in one piece: γ tokens a call, after the first."""
+    table = Table(4, 3, Warp(0.0))
+    out, stats = generated(
+        AheadDrafter(TableModel(table)), [0, 1], TableTarget(table), 25, 4, temperature=0.0
+    )
+    assert out == [table.greedy(25)] * 2
+    assert stats.calls == [7, 7]  # one token, then four a call
+
+
+def test_rows_do_not_depend_on_their_neighbours():
+    target, model = Table(3, 40), Table(3, 5)
+    seeds = [5, 6, 7, 8]
+    together, _ = generated(AheadDrafter(TableModel(model)), seeds, TableTarget(target))
+    alone = [
+        generated(AheadDrafter(TableModel(model)), [seed], TableTarget(target))[0][0]
+        for seed in seeds
+    ]
+    assert together == alone
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_the_place_changes_nothing(place):
+    target, model, threads = Table(3, 7), Table(3, 8), torch.get_num_threads()
+    drafter = AheadDrafter(TableModel(model), place)
+    out, stats = generated(drafter, [1, 2, 3], TableTarget(target))
+    there, _ = generated(AheadDrafter(TableModel(model)), [1, 2, 3], TableTarget(target))
+    assert out == there
+    assert sum(stats.accepted) > 0
+    assert torch.get_num_threads() == threads
+
+
+def test_fewer_calls_than_the_plain_loop_and_no_more_tokens_read_than_by_drafts():
+    target, model = Table(3, 7), Table(3, 7, Warp(1.3))
+    ahead, own = (
+        generated(kind(TableModel(model)), [*range(20)], TableTarget(target), 60)[1]
+        for kind in (AheadDrafter, ModelDrafter)
+    )
+    assert sum(ahead.calls) < 20 * 60 * 0.6
+    # one row less a call: the guess is judged and not read
+    assert sum(ahead.target_tokens) / sum(ahead.calls) < sum(own.target_tokens) / sum(own.calls)
+
+
+# --- faults ---------------------------------------------------------------------------------------
+
+
+class Broken(TableModel):
+    """Raises, or ends its process, after some tokens."""
+
+    def __init__(self, table, dies=False):
+        super().__init__(table)
+        self.calls, self.dies = 0, dies
+
+    def extend(self, tokens, start, draft=None):
+        self.calls += 1
+        if self.calls > 4:
+            if self.dies:
+                os.kill(os.getpid(), signal.SIGKILL)
+            raise OverflowError("too much")
+        return super().extend(tokens, start, draft)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_drafter_that_fails_is_left_alone(place, caplog):
+    target = Table(3, 7)
+    guard = GuardedDrafter(AheadDrafter(Broken(Table(3, 8)), place), 3, 8)
+    with caplog.at_level(logging.WARNING):
+        out, stats = generated(guard, [1, 2], TableTarget(target))
+    assert [len(row) for row in out] == [24, 24]
+    assert "OverflowError: too much" in guard.fault
+    assert sum("decoding goes on without it" in r.message for r in caplog.records) == 1
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
+def test_a_process_that_dies_is_left_alone():
+    guard = GuardedDrafter(AheadDrafter(Broken(Table(3, 8), dies=True), "process"), 3, 8)
+    began, threads = time.monotonic(), torch.get_num_threads()
+    out, _ = generated(guard, [1, 2], TableTarget(Table(3, 7)))
+    assert [len(row) for row in out] == [24, 24]
+    assert "process beside is gone" in guard.fault
+    assert time.monotonic() - began < 60
+    assert torch.get_num_threads() == threads
+
+
+@pytest.mark.parametrize("broken", [0, 2])
+def test_laws_that_are_none_do_not_change_the_law(broken):
+    """A NaN law is drawn from evenly, wherever it stands."""
+
+    class Holed(TableModel):
+        def extend(self, tokens, start, draft=None):
+            laws = super().extend(tokens, start, draft)
+            for row, seen in enumerate(self.seen):
+                if len(seen) - 1 == broken:
+                    laws[row, -1] = torch.nan
+            return laws
+
+    target = Table(2, 344)
+    law = whole_loop(
+        4, TableTarget(target), lambda: GuardedDrafter(AheadDrafter(Holed(Table(2, 186))), 2, 8)
+    )
+    assert distance(law, target.joint(4)) < EXACT
