@@ -111,6 +111,33 @@ def test_rows_of_any_length_and_without_a_guess():
     assert [row[:count] for row, count in kept] == [[1, 2, 0], [1, 2], [1]]
 
 
+def test_chosen_tokens_in_front_of_a_drawn_guess():
+    """A chain with a law of one kind and a guess with the other are judged as both drawn."""
+    table = Table(3, 40)
+    scores = torch.tensor([[table(()), table((1,))]], dtype=torch.float64)
+    tokens, ones = torch.tensor([[1]]), torch.tensor([1])
+    guess_law = torch.tensor([[[0.5, 0.25, 0.25]]], dtype=torch.float64)
+    laws = {}
+    for law in (OneHot(), categorical([one_hot(1, 3)], 3)):
+
+        def judged(coins, rows, law=law):
+            law = law if isinstance(law, OneHot) else Categorical(law.probs.expand(rows, -1, -1))
+            guessed = coins.draw(guess_law[:, 0].expand(rows, -1))[:, None]
+            draft = Draft(tokens.expand(rows, -1), ones.expand(rows), law)
+            guess = Draft(guessed, ones.expand(rows), Categorical(guess_law.expand(rows, -1, -1)))
+            verdict = verify_guessed(
+                TokenRule(), draft, guess, Scores(scores.expand(rows, -1, -1)), coins
+            )
+            pairs = zip(verdict.emitted.tolist(), verdict.counts.tolist(), strict=True)
+            return [tuple(emitted[:count]) for emitted, count in pairs]
+
+        laws[type(law)] = enumerate_law(judged)
+    assert distance(laws[OneHot], laws[Categorical]) < EXACT
+    first = {(x,): p for x, p in enumerate(table(())) if x != 1 and p}
+    both = {(1, x): table(())[1] * p for x, p in enumerate(table((1,))) if p}
+    assert distance(laws[OneHot], first | both) < EXACT
+
+
 def test_a_tree_has_no_guess():
     tree = Draft(
         torch.tensor([[0, 1]]),
@@ -198,6 +225,7 @@ def test_greedy_text_is_the_targets_and_one_draft_goes_on():
     )
     assert out == [table.greedy(25)] * 2
     assert stats.calls == [7, 7]  # one token, then four a call
+    assert stats.rounds == [0, *[3] * 6]  # of which three are read: the guess is not
 
 
 def test_rows_do_not_depend_on_their_neighbours():
@@ -257,7 +285,7 @@ def test_a_drafter_that_fails_is_left_alone(place, caplog):
     target = Table(3, 7)
     guard = GuardedDrafter(AheadDrafter(Broken(Table(3, 8)), place), 3, 8)
     with caplog.at_level(logging.WARNING):
-        out, stats = generated(guard, [1, 2], TableTarget(target))
+        out, _ = generated(guard, [1, 2], TableTarget(target))
     assert [len(row) for row in out] == [24, 24]
     assert "OverflowError: too much" in guard.fault
     assert sum("decoding goes on without it" in r.message for r in caplog.records) == 1
