@@ -66,9 +66,9 @@ def _stage(
 
 _SIZED = "init size:resolution"
 _HEAD = "init data settings rate max_new_tokens objective reference keep"
-_drawing = partial(_stage, "image.target:ImageTargetRecipe", options=_SIZED)
 # any number of processes train them
 _shared = partial(_stage, parallel=True)
+_drawing = partial(_shared, "image.target:ImageTargetRecipe", options=_SIZED)
 _learned = partial(_shared, ema=0.995, options="init rate")
 _video = partial(_learned, "video.model:VideoModelRecipe", 4000, 4)
 _vlm = partial(_shared, "vlm.target:VlmTargetRecipe", batch=16, ema=0.995, workers=1)
