@@ -31,7 +31,7 @@ from mmspec.train.image import (
 from mmspec.train.image import (
     tokenizer as image_tokenizer,
 )
-from mmspec.train.image.tokenizer import CodebookAverage, k_means, psnr
+from mmspec.train.image.tokenizer import CodebookAverage, k_means, psnr, recognised
 from mmspec.train.muon import Muon, orthogonalize
 from mmspec.train.tokenizers import caption_tokenizer
 from mmspec.train.trainer import Batches, TrainConfig, Trainer
@@ -332,6 +332,16 @@ def test_trained_codes_are_kept(tiny):
     idle[ids.unique()] = False
     assert torch.allclose(codes[idle], before[idle], atol=1e-6)
     assert not torch.allclose(codes[~idle], before[~idle], atol=1e-3)
+
+
+def test_what_a_detector_sees_of_reconstructions():
+    """The same pictures are recognised; those of other scenes, or of a shade of grey, are not."""
+    rng = np.random.default_rng(0)
+    pixels, others = (scene_batch(rng, 12, 64)[1] for _ in range(2))
+    assert recognised(pixels, pixels) == 1
+    assert recognised(others, pixels) < 0.2
+    mixed = torch.where(torch.arange(12)[:, None, None, None] < 9, pixels, 0.0)
+    assert recognised(mixed, pixels) == 0.75
 
 
 def test_dead_codes_move_to_latents(tiny):

@@ -6,6 +6,7 @@ appendix A.1), started by k-means; a code that nothing uses is moved onto a rand
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -17,10 +18,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...models.llamagen.vq import VQModel
+from ...worlds.shapes.detector import detect
 from ..base import BaseRecipe
 from ..batches import scene_batch
 from ..trainer import Loss, TrainConfig
 
+RESOLUTIONS = (64, 128)  # px
 EMBEDDED = dict(
     codebook_size=1024,
     codebook_embed_dim=8,
@@ -92,14 +95,16 @@ class ImageTokenizerRecipe(BaseRecipe):
 
     @torch.inference_mode()
     def evaluate(self, model: nn.Module) -> dict[str, float]:
-        vq = self.trained(model)
-        pixels = scene_batch(self.held_out_rng(), 96, 128, "held_out")[1].to(self.config.device)
-        tokens = vq.encode(pixels)
-        out = vq.decode(tokens, 16, 16).clamp(-1, 1)
-        return {
-            "held_out_psnr": psnr(F.mse_loss(out, pixels)),
-            "held_out_codes": float(tokens.unique().numel()),
-        }
+        vq, figures = self.trained(model), dict[str, float]()
+        for side in RESOLUTIONS:
+            pixels = scene_batch(self.held_out_rng(), 96, side, "held_out")[1]
+            pixels = pixels.to(self.config.device)
+            tokens = vq.encode(pixels)
+            grid = side // vq.downsample_factor
+            out = vq.decode(tokens, grid, grid).clamp(-1, 1)
+            figures[f"held_out_psnr_{side}"] = psnr(F.mse_loss(out, pixels))
+            figures[f"held_out_recognised_{side}"] = recognised(out, pixels)
+        return {**figures, "held_out_codes": float(tokens.unique().numel())}
 
     def export(self, model: nn.Module, record: dict[str, Any]) -> None:
         super().export(self.trained(model), record)
@@ -178,6 +183,17 @@ def edge_loss(out: Tensor, pixels: Tensor) -> Tensor:
     """Absolute error of the differences between neighbours, along both axes of a picture."""
     across, down = (F.l1_loss(out.diff(dim=d), pixels.diff(dim=d)) for d in (-1, -2))
     return across + down
+
+
+def recognised(out: Tensor, pixels: Tensor) -> float:
+    """The share of pictures in which a detector sees the same things as in the originals.
+
+    Things are objects with their shape and colour. Both are pictures `[B, 3, h, w]` in [-1, 1]. A
+    model of tokens draws no more prompts right than its tokenizer gives back.
+    """
+    both = (x.add(1).mul(127.5).round().byte().movedim(1, -1).cpu().numpy() for x in (out, pixels))
+    seen = [[Counter((d.shape, d.color) for d in detect(x)) for x in pictures] for pictures in both]
+    return sum(a == b for a, b in zip(*seen, strict=True)) / len(out)
 
 
 def psnr(mse: Tensor) -> float:
