@@ -165,6 +165,9 @@ class Draft:
     faulty: Tensor | None = None
     calls: int = 0
     read: int = 0
+    _ancestors: tuple[Tensor | None, Tensor] | None = field(
+        default=None, init=False, repr=False, compare=False
+    )
 
     @property
     def levels(self) -> int:
@@ -203,14 +206,20 @@ class Draft:
 
     def ancestors(self) -> Tensor:
         """`[B, N, N]`, True where node m is node n or one that node n descends from."""
+        if self._ancestors is None or self._ancestors[0] is not self.parents:
+            self._ancestors = self.parents, self._find_ancestors()
+        return self._ancestors[1]
+
+    def _find_ancestors(self) -> Tensor:
         rows, nodes = len(self.lengths), self.nodes
         line = torch.eye(nodes, dtype=torch.bool, device=self.lengths.device).repeat(rows, 1, 1)
         if self.parents is None:
             return torch.ones_like(line).tril()
-        index = self.parents.clamp_min(0)[..., None].expand(-1, -1, nodes)
-        below = (self.parents >= 0)[..., None]
-        for _ in range(self.levels - 1):  # every pass reaches one level further up
-            line = line | (line.gather(1, index) & below)
+        jump, reach = self.parents, 1  # the ancestor so many levels up, -1 beyond the root
+        while reach < self.levels:  # every pass reaches twice as far up
+            index, below = jump.clamp_min(0), jump >= 0
+            line = line | (line.gather(1, index[..., None].expand_as(line)) & below[..., None])
+            jump, reach = torch.where(below, jump.gather(1, index), -1), 2 * reach
         return line
 
 

@@ -48,17 +48,14 @@ def walk(draft: Draft, table: Tensor, ok: Tensor) -> tuple[Tensor, Tensor, Tenso
     stands = ok.gather(1, table.clamp_min(0).flatten(1)).view_as(table) & (table >= 0)
     first = stands.int().argmax(-1, keepdim=True)
     chosen = torch.where(stands.any(-1), table.gather(2, first).squeeze(2), -1)  # [B, N + 1]
-    slot = torch.zeros_like(chosen[:, 0])
-    length = torch.zeros_like(slot)
-    steps: list[Tensor] = []
-    for _ in range(draft.levels):
-        child = chosen.gather(1, slot[:, None]).squeeze(1)
-        # a slot without a chosen child stays where it is
-        further = (child >= 0) & (length == len(steps))
-        slot = torch.where(further, child + 1, slot)
-        length = length + further
-        steps.append((slot - 1).clamp_min(0))
-    return torch.stack(steps, 1), length, slot
+    here = torch.arange(chosen.shape[1], device=chosen.device)
+    jump = torch.where(chosen >= 0, chosen + 1, here)  # a slot without a chosen child stays
+    way = jump[:, :1]  # slots after 1, 2, … steps from the root; every pass doubles them
+    while way.shape[1] < draft.levels:
+        way, jump = torch.cat([way, jump.gather(1, way)], dim=1), jump.gather(1, jump)
+    way = way[:, : draft.levels]
+    length = (way.diff(dim=1, prepend=torch.zeros_like(way[:, :1])) != 0).sum(1)
+    return (way - 1).clamp_min(0), length, way[:, -1]
 
 
 def path_verdict(draft: Draft, path: Tensor, length: Tensor, token: Tensor) -> Verdict:
