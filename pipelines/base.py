@@ -191,7 +191,7 @@ class SpeculativePipeline(DiffusionPipeline):
         """Speculate from now on.
 
         Args:
-            config: how, or the name of a method, such as "scd" or "gsd[window=32]"; None: by the
+            config: how, or the name of a method, such as "scd" or "gsd[window=48]"; None: by the
                 modality's default method, the first that this pipeline has the parts for.
 
         Raises:

@@ -106,10 +106,11 @@ def ideal_seconds(
     """Seconds of the bare passes behind a generation.
 
     None where networks took part whose passes are not timed here: heads on the target's features,
-    the target's rounded copy, and what draws a small picture and scales it up.
+    the target's rounded copy, and what draws a small picture and scales it up; and where a drafter
+    works beside the target.
     """
     parts = config.resolve()
-    if parts.rounds or set(parts.needs) - {"drafter"}:
+    if parts.rounds or parts.drafter.ahead or set(parts.needs) - {"drafter"}:
         return None
     if parts.drafter_only:
         assert drafter is not None

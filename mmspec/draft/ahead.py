@@ -15,6 +15,7 @@ positions, two of which may be equal, and is not exact (see docs/methods.md).
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -101,14 +102,16 @@ class AheadDrafter(Drafter):
         self._budget: list[int] = []
         self._lengths: list[int] = []
         self._begun = False  # this round has drafted ahead
+        self._faulty: Tensor | None = None
         self._ends: list[int] = []
         self._counts: list[int] = []
 
     def start(self, context: Context) -> None:
         self.close()
-        self._beside = beside(self._chain, context.tokens.device, self._place)
+        device = getattr(self._chain.model, "prefix", context.tokens).device
+        self._beside = beside(self._chain, device, self._place)
         self._beside.begin("start", context.rows)()
-        self._drawn, self._begun = None, False
+        self._drawn, self._begun, self._faulty = None, False, None
         self._left, self._known = [0] * context.rows, [-1] * context.rows
 
     def seat(self, context: Context, rows: list[int]) -> None:
@@ -121,11 +124,10 @@ class AheadDrafter(Drafter):
         left = self._lengths = [min(pair) for pair in zip(self._left, budget, strict=True)]
         lengths = torch.tensor(left, device=context.tokens.device)
         if self._drawn is None or not any(left):
-            return Draft(context.tokens[:, :0], lengths, Categorical(torch.zeros(0)))
-        tokens, laws, good = (x[:, 1 : 1 + max(left)] for x in self._drawn)
-        draft = Draft(tokens, lengths, Categorical(laws))
-        draft.faulty = faults(good, draft)
-        return draft
+            none = Categorical(torch.zeros(0))
+            return Draft(context.tokens[:, :0], lengths, none, faulty=self._faulty)
+        tokens, laws, _ = (x[:, 1 : 1 + max(left)] for x in self._drawn)
+        return Draft(tokens, lengths, Categorical(laws), faulty=self._faulty)
 
     def ahead(
         self, context: Context, draft: Draft, coins: RoundCoins
@@ -133,7 +135,9 @@ class AheadDrafter(Drafter):
         lengths = self._lengths  # all of them: nothing of these drafts is ever cut off
         self._ends = [base + n for base, n in zip(context.base, lengths, strict=True)]
         rooms = [room - n for room, n in zip(context.room(), lengths, strict=True)]
-        self._counts = [min(pair) for pair in zip(self._budget, rooms, strict=True)]
+        # one more than is asked for: the first is a guess, and none of the next draft
+        budget = [b + 1 if b else 0 for b in self._budget]
+        self._counts = [min(pair) for pair in zip(budget, rooms, strict=True)]
         count, self._drawn = max(self._counts), None
         if not count:
             return None
@@ -144,11 +148,13 @@ class AheadDrafter(Drafter):
 
         def guess() -> Draft:
             self._drawn, self._begun = wait(), True
-            first, laws, good = (x[:, :1] for x in self._drawn)
-            lengths = torch.tensor([min(1, n) for n in self._counts], device=first.device)
-            found = Draft(first, lengths, Categorical(laws))
-            found.faulty = faults(good, found)
-            return found
+            counts = torch.tensor(self._counts, device=tokens.device)
+            # told with the next draft, whether they are in it or not
+            self._faulty = faults(
+                self._drawn[2], replace(draft, tokens=self._drawn[0], lengths=counts)
+            )
+            first, laws, _ = (x[:, :1] for x in self._drawn)
+            return Draft(first, counts.clamp_max(1), Categorical(laws))
 
         return guess
 

@@ -12,6 +12,7 @@ from ..engine.coins import RoundCoins
 from ..engine.draft import Context, Draft, Interrupted, Scores, Verdict
 from ..engine.laws import Categorical, ContractError, WithoutReplacement
 from ..engine.protocols import Drafter, DraftsAhead, close, seatable
+from ..errors import InputError
 from .null import NullDrafter
 from .sound_laws import faults, sound, without_faults
 
@@ -116,8 +117,9 @@ class GuardedDrafter:
 
     def _give_up(self, why: Exception | str) -> None:
         """Warn and draft no more; raise what is the caller's fault."""
-        if isinstance(why, ContractError | Interrupted):
+        if isinstance(why, ContractError | InputError | Interrupted):
             raise why
+        close(self.drafter)
         self.fault = why if isinstance(why, str) else f"{type(why).__name__}: {why}"
         logger.warning("the drafter failed (%s); decoding goes on without it", self.fault)
 

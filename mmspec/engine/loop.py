@@ -52,45 +52,47 @@ def run(
     seats = Seats(engine, context, rows)
     stats.start(rows)
     length.start(context.rows)
-    with stats.phase("prefill"):
-        target.start(context.rows)
-        drafter.start(context)
-    ahead = drafter.ahead if isinstance(drafter, DraftsAhead) else None
-    # interrupted within a round: what rounds before it emitted is kept
-    with closing(drafter), suppress(Interrupted):
-        while not all(context.finished):
-            started = time.perf_counter()
-            proposal, verification = engine.coins.round(context.round)
-            with stats.phase("draft"):
-                # a draft leaves room for the token that the target adds of its own
-                rooms = [room - own for room in context.room()]
-                budget = [min(b, room) for b, room in zip(length.budget(), rooms, strict=True)]
-                draft = drafter.propose(context, [max(0, b) for b in budget], proposal)
-                guessing = ahead and ahead(context, draft, proposal)
-            with stats.phase("target"):
-                scores = target.score(context, draft)
-            with stats.phase("draft"):
-                guess = guessing and guessing()
-            with stats.phase("verify"):
-                if guess is None:
-                    verdict = rule.verify(draft, scores, verification)
-                else:
-                    verdict = verify_guessed(rule, draft, guess, scores, verification)
-            if verdict.keep is not None:
-                with stats.phase("resample"):
-                    verdict = target.sample_next(context, draft, verdict, verification)
-            with stats.phase("update"):
-                target.commit(context, draft, verdict)
-                counts = advance(context, draft, scores, verdict, engine.eos, engine.stop)
-                stats.observe(*counts, scores.calls, scores.reread_tokens, context.samples)
-                stats.observe_calls(draft, verdict, context.samples)
-                seats.told(context, stats)
-                drafter.observe(context, draft, scores, verdict)
-            context.seconds = time.perf_counter() - started
-            length.observe(context, draft, verdict)
-            if on_round is not None and on_round(context):
-                break
-            seats.fill(context, stats)
+    with closing(drafter):
+        with stats.phase("prefill"):
+            target.start(context.rows)
+            drafter.start(context)
+        ahead = drafter.ahead if isinstance(drafter, DraftsAhead) else None
+        # interrupted within a round: what rounds before it emitted is kept
+        with suppress(Interrupted):
+            while not all(context.finished):
+                started = time.perf_counter()
+                proposal, verification = engine.coins.round(context.round)
+                with stats.phase("draft"):
+                    # a draft leaves room for the token that the target adds of its own
+                    rooms = [room - own for room in context.room()]
+                    budget = [min(b, room) for b, room in zip(length.budget(), rooms, strict=True)]
+                    draft = drafter.propose(context, [max(0, b) for b in budget], proposal)
+                    guessing = ahead and ahead(context, draft, proposal)
+                with stats.phase("target"):
+                    scores = target.score(context, draft)
+                with stats.phase("draft"):
+                    guess = guessing and guessing()
+                with stats.phase("verify"):
+                    if guess is None:
+                        verdict = rule.verify(draft, scores, verification)
+                    else:
+                        verdict = verify_guessed(rule, draft, guess, scores, verification)
+                if verdict.keep is not None:
+                    with stats.phase("resample"):
+                        verdict = target.sample_next(context, draft, verdict, verification)
+                with stats.phase("update"):
+                    target.commit(context, draft, verdict)
+                    counts = advance(context, draft, scores, verdict, engine.eos, engine.stop)
+                    told = scores.calls, scores.reread_tokens, context.samples, guess is not None
+                    stats.observe(*counts, *told)
+                    stats.observe_calls(draft, verdict, context.samples)
+                    seats.told(context, stats)
+                    drafter.observe(context, draft, scores, verdict)
+                context.seconds = time.perf_counter() - started
+                length.observe(context, draft, verdict)
+                if on_round is not None and on_round(context):
+                    break
+                seats.fill(context, stats)
     return seats.whole(context)
 
 

@@ -93,6 +93,7 @@ class SpecStats:
         calls: int = 1,
         reread_tokens: Sequence[int] = (),
         samples: Sequence[int] | None = None,
+        guessed: bool = False,
     ) -> None:
         """Count one round; a row with count 0 took no part in it.
 
@@ -103,11 +104,12 @@ class SpecStats:
             calls: of the target; 0 if nobody scored the draft.
             reread_tokens: committed tokens that those calls read once more, per row.
             samples: in the rows; None: row b holds sample b.
+            guessed: tokens of the target's own were guessed, and judged with the draft.
         """
         most = max(reread_tokens, default=0)
         if calls:
             self.rounds += [most - 1, width] if calls > 1 else [width + most]
-            self.alone += not width
+            self.alone += not (width or guessed)
         grow = max(reach) - len(self.judged_at)
         if grow > 0:
             self.judged_at += [0] * grow

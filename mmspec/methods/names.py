@@ -18,7 +18,7 @@ from .options import text_of
 
 
 def config_of(speculation: SpecConfig | str) -> SpecConfig:
-    """A configuration, or that of a name such as "scd" or "gsd[window=32]".
+    """A configuration, or that of a name such as "scd" or "gsd[window=48]".
 
     Raises:
         InputError: it is neither, or the name is wrong.
@@ -28,7 +28,7 @@ def config_of(speculation: SpecConfig | str) -> SpecConfig:
     if not isinstance(speculation, str):
         raise InputError(
             "how to speculate is a SpecConfig, or a method's name such as 'scd' or "
-            f"'gsd[window=32]', not {speculation!r}"
+            f"'gsd[window=48]', not {speculation!r}"
         )
     return parse_method(speculation)[1]
 

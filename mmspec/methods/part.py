@@ -165,6 +165,7 @@ class Drafter(Part):
         merges: it may be part of a merged tree.
         fixed: it drafts as many as it is told, whatever a length policy says.
         whole: it drafts whole tokens of vectors, with the target's noises.
+        ahead: it drafts while the target reads.
     """
 
     tokens: Tokens = "ids"
@@ -186,6 +187,7 @@ class Drafter(Part):
     merges: bool = False
     fixed: bool = False
     whole: bool = False
+    ahead: bool = False
     kind: ClassVar[str] = "drafter"
     home: ClassVar[str] = "mmspec.draft"
 

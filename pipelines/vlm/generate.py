@@ -87,7 +87,7 @@ def enable_speculation(
     Args:
         model: a transformers model that generates, such as `LlamaForCausalLM` or diffusers'
             `pipe.vision_language_encoder` of a `GlmImagePipeline`.
-        config: how, or the name of a method, such as "draft" or "gsd[window=32]"; None: a draft
+        config: how, or the name of a method, such as "draft" or "gsd[window=48]"; None: a draft
             model's or the head's if there is one, or else what suits the model.
         drafter: a smaller transformers model of the same vocabulary (but for rows of padding), for
             methods that have one.

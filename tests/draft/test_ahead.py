@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections import Counter
 
@@ -23,6 +25,7 @@ from toys import (
 )
 
 from mmspec.draft.ahead import AheadDrafter
+from mmspec.draft.beside import Here, Process, beside
 from mmspec.draft.draft_model import ModelDrafter
 from mmspec.draft.guarded import GuardedDrafter
 from mmspec.engine.accept.block import BlockRule
@@ -38,13 +41,13 @@ from mmspec.engine.proof.enumeration import enumerate_law
 from mmspec.engine.protocols import Engine
 from mmspec.engine.stats import SpecStats
 from mmspec.engine.warp import Warp
+from mmspec.errors import InputError
 
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
 PLACES = (
     "here",
     "thread",
-    pytest.param(
-        "process", marks=pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
-    ),
+    pytest.param("process", marks=needs_fork),
 )
 
 
@@ -154,18 +157,18 @@ def test_a_tree_has_no_guess():
 # --- the loop -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("gamma", [1, 2, 3])
+@pytest.mark.parametrize(("gamma", "limit"), [(1, 5), (2, 4), (3, 4)])
 @pytest.mark.parametrize("rule", [TokenRule, BlockRule])
-def test_joint_law_of_the_whole_loop(gamma, rule):
+def test_joint_law_of_the_whole_loop(gamma, limit, rule):
     target, model = Table(2, 344), Table(2, 186)
     law = whole_loop(
-        5,
+        limit,
         TableTarget(target),
         lambda: AheadDrafter(TableModel(model)),
         rule(),
         ConstantLength(gamma),
     )
-    assert distance(law, target.joint(5)) < EXACT
+    assert distance(law, target.joint(limit)) < EXACT
 
 
 def test_joint_law_with_three_tokens_an_end_and_a_changing_length():
@@ -218,14 +221,15 @@ def generated(drafter, seeds, target, limit=24, gamma=3, at_once=None, temperatu
 
 
 def test_greedy_text_is_the_targets_and_one_draft_goes_on():
-    """A drafter that knows the target drafts in one piece: γ tokens a call, after the first."""
+    """A drafter that knows the target drafts in one piece: γ + 1 tokens a call, after the first."""
     table = Table(4, 3, Warp(0.0))
     out, stats = generated(
-        AheadDrafter(TableModel(table)), [0, 1], TableTarget(table), 25, 4, temperature=0.0
+        AheadDrafter(TableModel(table)), [0, 1], TableTarget(table), 26, 4, temperature=0.0
     )
-    assert out == [table.greedy(25)] * 2
-    assert stats.calls == [7, 7]  # one token, then four a call
-    assert stats.rounds == [0, *[3] * 6]  # of which three are read: the guess is not
+    assert out == [table.greedy(26)] * 2
+    assert stats.calls == [6, 6]  # one token, then five a call
+    assert stats.rounds == [0, *[4] * 5]  # of which four are read: the guess is not
+    assert not stats.alone  # the first call judged a guess
 
 
 def test_rows_do_not_depend_on_their_neighbours():
@@ -239,15 +243,78 @@ def test_rows_do_not_depend_on_their_neighbours():
     assert together == alone
 
 
+class SeatedTarget(TableTarget):
+    def seat(self, context, rows):
+        """Hold nothing."""
+
+
+class SeatedModel(TableModel):
+    def seat(self, context, rows):
+        for row in rows:
+            self.seen[row] = []
+
+
+@pytest.fixture
+def threads():
+    """Three threads, of which processes may take some."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    yield 3
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("at_once", [None, 2])
 @pytest.mark.parametrize("place", PLACES)
-def test_the_place_changes_nothing(place):
-    target, model, threads = Table(3, 7), Table(3, 8), torch.get_num_threads()
-    drafter = AheadDrafter(TableModel(model), place)
-    out, stats = generated(drafter, [1, 2, 3], TableTarget(target))
-    there, _ = generated(AheadDrafter(TableModel(model)), [1, 2, 3], TableTarget(target))
+def test_the_place_changes_nothing(place, at_once, threads):
+    """Nor does it when samples take the rows of others."""
+    target, model = Table(3, 40), Table(3, 5)
+    seeds = [1, 2, 3, 4, 5]
+    drafter = AheadDrafter(SeatedModel(model), place)
+    out, stats = generated(drafter, seeds, SeatedTarget(target), at_once=at_once)
+    there, _ = generated(AheadDrafter(TableModel(model)), seeds, TableTarget(target))
     assert out == there
     assert sum(stats.accepted) > 0
     assert torch.get_num_threads() == threads
+
+
+@needs_fork
+def test_threads_are_given_back_after_the_last_process(threads):
+    places = [Process(object()) for _ in range(2)]
+    assert torch.get_num_threads() == 1
+    places[0].close()
+    assert torch.get_num_threads() == 2
+    places[1].close()
+    assert torch.get_num_threads() == 3
+
+
+@needs_fork
+def test_a_process_ends_with_its_caller():
+    """One that is killed closes nothing; and a handler of the caller's for its end is not run."""
+    code = """
+import os, signal, sys
+from mmspec.draft.beside import Process
+signal.signal(signal.SIGTERM, lambda *_: None)
+closed, left = Process(object()), Process(object())
+closed.close()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    # waits until the process that is left lets go of the output
+    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, timeout=120)
+    assert done.returncode == -signal.SIGKILL
+
+
+def test_a_process_is_for_networks_on_a_processor():
+    with pytest.raises(InputError, match="'process' is for networks on a processor"):
+        beside(object(), torch.device("cuda"), "process")
+
+
+def test_what_works_beside_where_nobody_says(threads):
+    worker, cpu = object(), torch.device("cpu")
+    made = beside(worker, cpu, None)
+    assert isinstance(made, Process if sys.platform == "linux" else Here)
+    made.close()
+    torch.set_num_threads(1)
+    assert isinstance(beside(worker, cpu, None), Here)
 
 
 def test_fewer_calls_than_the_plain_loop_and_no_more_tokens_read_than_by_drafts():
@@ -291,10 +358,10 @@ def test_a_drafter_that_fails_is_left_alone(place, caplog):
     assert sum("decoding goes on without it" in r.message for r in caplog.records) == 1
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
-def test_a_process_that_dies_is_left_alone():
+@needs_fork
+def test_a_process_that_dies_is_left_alone(threads):
     guard = GuardedDrafter(AheadDrafter(Broken(Table(3, 8), dies=True), "process"), 3, 8)
-    began, threads = time.monotonic(), torch.get_num_threads()
+    began = time.monotonic()
     out, _ = generated(guard, [1, 2], TableTarget(Table(3, 7)))
     assert [len(row) for row in out] == [24, 24]
     assert "process beside is gone" in guard.fault

@@ -25,7 +25,7 @@ class InnerOptions(ModelOptions):
     inner_draft_tokens: int = option(4, "how many it drafts before that copy checks", 1, 64)
 
 
-class AheadOptions(ChainOptions):
+class AheadOptions(ModelOptions):
     draft_beside: Literal["process", "thread", "here"] | None = option(
         None,
         "where drafting goes on while the target reads; none: a stream of its own on a GPU, a "
@@ -74,6 +74,7 @@ PARTS = (
         {"place": "draft_beside"},
         needs=("drafter",),
         fixed=True,
+        ahead=True,
         paper="Liu et al. 2025",
         **CHAIN,
         **ONE_LAW,
