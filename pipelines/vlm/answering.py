@@ -28,7 +28,8 @@ _KEPT = 8  # configurations whose networks stay prepared
 class AnsweringPipeline(SpeculativePipeline):
     """A language model of transformers, with a drafter or draft heads beside it or none.
 
-    Subclasses have the components `model`, `drafter` and `heads`, and make the inputs of prompts.
+    Subclasses have the components `model`, `drafter`, `drafter_tokenizer` and `heads`, and make the
+    inputs of prompts.
     Whoever is its `listener` hears of all answers, see `OnlineLearner`.
     """
 
@@ -106,6 +107,11 @@ class AnsweringPipeline(SpeculativePipeline):
         text = tokenizer.batch_decode(tokens, skip_special_tokens=True)
         return VlmOutput(text=text, tokens=tokens, stats=stats)
 
+    @property
+    def words(self) -> Any:
+        """The model's tokenizer."""
+        return self.tokenizer
+
     def check_batch(self, size: int | None, prompts: int, streamer: BaseStreamer | None) -> None:
         """Raise an `InputError` if prompts can't be answered so many at a time."""
         if size is None:
@@ -139,7 +145,9 @@ class AnsweringPipeline(SpeculativePipeline):
         head = None if config.head is None else dict(self.heads or {}).get(config.head.name)
         known, networks = self._known.pop(config, None), (small, head)
         if known is None or known.model is not self.model or known.drafting.networks != networks:
-            known = SpeculativeGeneration(self.model, config.config, *networks)
+            own = self.drafter_tokenizer if small is not None else None
+            both = None if own is None else (self.words, own)
+            known = SpeculativeGeneration(self.model, config.config, *networks, both)
         self._known[config] = known
         if len(self._known) > _KEPT:
             del self._known[next(iter(self._known))]

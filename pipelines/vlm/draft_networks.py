@@ -8,7 +8,9 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
+from ...draft.draft_model import TokenModel
 from ...draft.feature.head_model import head_model
+from ...draft.translated import TranslatedModel
 from ...errors import InputError
 from ...methods import ResolvedConfig
 from ...methods.parts.heads import BranchOptions
@@ -24,6 +26,7 @@ from ...models.rounded_copy import RoundedCopy
 from ...models.transformers.probe import probed
 from ...models.transformers.prompted import EncodedPrompt, PromptedDecoder
 from ...models.transformers.vlm import VisualPrompt
+from ...models.transformers.vocabulary_map import VocabularyMap, same_words
 from ..output import VlmStats
 from .request import Request
 from .visual_compression import PictureShortener
@@ -36,9 +39,11 @@ PADDING = 512
 class Drafting:
     """A draft model or a draft head beside a target, or neither.
 
-    Vocabularies of target and draft model may differ by rows of padding.
+    Vocabularies of target and draft model may differ by rows of padding, or altogether if the
+    tokenizers of both are given.
 
     Attributes:
+        words: the target's tokens in the draft model's, if it has others.
         scratch: tokens that a call may add beyond the output.
         rounded: the target on rounded weights, for methods that draft with it.
 
@@ -53,12 +58,17 @@ class Drafting:
         config: ResolvedConfig,
         drafter: PreTrainedModel | None = None,
         head: PublishedHead | None = None,
+        tokenizers: tuple[Any, Any] | None = None,
     ) -> None:
         self.target, self.config, self.head = target, config, head
         self.networks = drafter, head
+        self.words: VocabularyMap | None = None
         self.drafter = None if drafter is None else probed(drafter)
         if self.drafter is not None:
             self.drafter.round_weights(config.config.draft_weights)
+            if tokenizers is not None and not same_words(*tokenizers):
+                sizes = target.vocab_size, self.drafter.vocab_size
+                self.words = VocabularyMap(*tokenizers, *sizes)
         weights = config.draft_weights
         self.rounded = target.rounded(weights) if config.rounds and weights else None
         self._check_needs()
@@ -105,12 +115,19 @@ class Drafting:
         if drafter is not None and not wanted:
             raise InputError(f"method {name!r} has no draft model; leave drafter out")
         if drafter is not None:
-            if not self.share_words(drafter.vocab_size, target.vocab_size):
+            if self.words is not None:
+                if config.drafter_only:
+                    raise InputError(
+                        f"method {name!r} lets the draft model answer, and it has other words than "
+                        "the model; run it by itself"
+                    )
+            elif not self.share_words(drafter.vocab_size, target.vocab_size):
                 raise InputError(
                     f"the drafter has {drafter.vocab_size} tokens and the model "
-                    f"{target.vocab_size}, which is more than padding; they must share a vocabulary"
+                    f"{target.vocab_size}, which is more than padding; give drafter_tokenizer (and "
+                    "tokenizer, in a script) so that it can draft in other words"
                 )
-            if not config.drafter_only:
+            elif not config.drafter_only:
                 drafter.drafts_for = target.vocab_size
 
     @staticmethod
@@ -164,15 +181,23 @@ class Drafting:
         if drafter_inputs is not None and self.drafter is None:
             raise InputError("there are drafter_inputs, and no draft model")
         sees = self.drafter is not None and self.drafter.sees
-        return given if drafter_inputs is None and sees else drafter_inputs
+        if self.words is None or drafter_inputs is not None:
+            return given if drafter_inputs is None and sees else drafter_inputs
+        if given.get("input_ids") is None:
+            raise InputError(
+                "a drafter of other words needs the prompt as input_ids, or inputs of its own "
+                "(drafter_inputs)"
+            )
+        return self.words.retold(given["input_ids"], given.get("attention_mask"))
 
     def prompt(self, request: Request, decoder: PromptedDecoder) -> EncodedPrompt:
         """Prompt of one of the models, with compressed pictures if a compressor is configured."""
         own = None if decoder is self.target else request.own
+        words = self.words if decoder is self.drafter else None
         shortener, inputs = self._shorteners.get(decoder), request.given if own is None else own
         if shortener is None:
-            return request.prompt(decoder, own)
-        return request.prompt(decoder, own, lambda prompt: shortener(prompt, inputs))
+            return request.prompt(decoder, own, words=words)
+        return request.prompt(decoder, own, lambda prompt: shortener(prompt, inputs), words)
 
     def model(
         self, request: Request, target: GuidedDecoder, prompt: EncodedPrompt, stats: VlmStats
@@ -189,7 +214,14 @@ class Drafting:
             return None
         seen = self.prompt(request, self.drafter)
         stats.draft_visual_tokens = visual_tokens(seen)
-        return request.guided(self.drafter, seen, self.scratch, config.ranks)
+        return request.guided(self.drafter, seen, self.scratch, config.ranks, self.words)
+
+    def in_words(self, model: GuidedDecoder | None) -> TokenModel | None:
+        """The draft network as one of the target's words."""
+        if model is None or self.words is None or self.drafter is None:
+            return model
+        model.drafts = True
+        return TranslatedModel(model, self.words.spelled, model.room - 1)
 
     def copy(self, target: GuidedDecoder, prompt: EncodedPrompt) -> RoundedCopy | None:
         """The target on rounded weights in this generation; None: nobody asks for it."""

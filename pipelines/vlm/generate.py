@@ -10,7 +10,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import GenerationConfig, GenerationMixin, PreTrainedModel
+from transformers import (
+    GenerationConfig,
+    GenerationMixin,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 from transformers.generation import GenerateDecoderOnlyOutput, StoppingCriteriaList
 
 from ...draft.guarded import GuardedDrafter
@@ -63,6 +68,8 @@ def enable_speculation(
     drafter: PreTrainedModel | None = None,
     head: PublishedHead | None = None,
     listener: Listener | None = None,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    drafter_tokenizer: PreTrainedTokenizerBase | None = None,
 ) -> None:
     """Let `model.generate(...)` speculate from now on; nothing else has to change.
 
@@ -89,16 +96,21 @@ def enable_speculation(
             `pipe.vision_language_encoder` of a `GlmImagePipeline`.
         config: how, or the name of a method, such as "draft" or "gsd[window=48]"; None: a draft
             model's or the head's if there is one, or else what suits the model.
-        drafter: a smaller transformers model of the same vocabulary (but for rows of padding), for
-            methods that have one.
+        drafter: a smaller transformers model, for methods that have one: of the same vocabulary
+            (but for rows of padding), or of another if both tokenizers are given.
         head: a draft head for this very model (`mmspec.load_head`), for methods
             that have one. It is moved to where the model is, in its dtype.
         listener: hears of every generation, such as an `OnlineLearner`.
+        tokenizer, drafter_tokenizer: of the model and of a drafter with other words. It drafts
+            among the tokens that both have, and reads the prompt in its own.
 
     Raises:
         InputError: the model or the combination can't speculate.
     """
-    speculation = SpeculativeGeneration(model, config, drafter, head)
+    if (tokenizer is None) != (drafter_tokenizer is None):
+        raise InputError("a drafter of other words needs both tokenizer and drafter_tokenizer")
+    tokenizers = None if tokenizer is None else (tokenizer, drafter_tokenizer)
+    speculation = SpeculativeGeneration(model, config, drafter, head, tokenizers)
     speculation.listener = listener
     disable_speculation(model)
     speculation.before = vars(model).get("generate")
@@ -147,6 +159,7 @@ class SpeculativeGeneration:
         config: SpecConfig | str | None,
         drafter: PreTrainedModel | None = None,
         head: PublishedHead | None = None,
+        tokenizers: tuple[Any, Any] | None = None,
     ) -> None:
         if getattr(type(model), "generate", None) is not GenerationMixin.generate:
             raise InputError(f"{type(model).__name__} does not generate as transformers' models do")
@@ -157,7 +170,7 @@ class SpeculativeGeneration:
             config = "draft" if drafter is not None else self.target.method
         self.config = config_of(config).resolve(self.target.modality)
         self.target.round_weights(self.config.config.target_weights)
-        self.drafting = Drafting(self.target, self.config, drafter, head)
+        self.drafting = Drafting(self.target, self.config, drafter, head, tokenizers)
         self.before: Any = None  # a `generate` of the object's own
         self._costs, self._notices, self._table = Costs(), Notices(), SuccessorTable()
         self.config.check_layers(len(self.target.layers))
@@ -316,7 +329,7 @@ class SpeculativeGeneration:
         vocab_size = network.vocab_size
         offers = token_offers(
             target,
-            model,
+            drafting.in_words(model),
             vocab_size,
             TokenGrid(1, prompt.stride),
             codebook=lambda: None,

@@ -10,12 +10,13 @@ import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.generation.streamers import BaseStreamer
 
 from ...errors import InputError
 from ...models.heads.published.head import PublishedHead
 from ...models.transformers.prompt_inputs import Question, process_questions
+from ...models.transformers.text_folder import is_text, load_text
 from ...models.transformers.vlm_folder import check_family, load_vlm
 from ...picture import BACKGROUND, open_picture
 from ..arguments import checked, is_chat
@@ -39,9 +40,11 @@ class VlmPipeline(AnsweringPipeline):
     Args:
         model: the target, such as `LlavaForConditionalGeneration`.
         processor: its processor, with a chat template.
-        drafter: a smaller model of the same vocabulary, for methods that have one. It is shown the
-            pictures too.
+        drafter: a smaller model, for methods that have one. One that sees is shown the pictures,
+            too; a language model drafts for the text alone.
         drafter_processor: the drafter's, where it lays prompts out in another way than the model's.
+        drafter_tokenizer: its tokenizer, if it has other tokens than the model: then it drafts
+            among those that both have, and reads the prompt in its own.
         heads: draft heads by name, for methods that have one.
 
     Raises:
@@ -60,6 +63,7 @@ class VlmPipeline(AnsweringPipeline):
         "model": ".",
         "processor": ".",
         "drafter_processor": "drafter",
+        "drafter_tokenizer": "drafter",
     }
 
     def __init__(
@@ -69,6 +73,7 @@ class VlmPipeline(AnsweringPipeline):
         drafter: PreTrainedModel | None = None,
         drafter_processor: Any = None,
         heads: Mapping[str, PublishedHead] | None = None,
+        drafter_tokenizer: PreTrainedTokenizerBase | None = None,
     ) -> None:
         super().__init__(locals())
         check_family(model.config.model_type)
@@ -80,7 +85,13 @@ class VlmPipeline(AnsweringPipeline):
         own = [name for name in ("model", "processor") if name not in given]
         parts = load_vlm(folder, loading.dtype, own, loading.variant)
         home = folder / "drafter"
-        if home.is_dir() and "drafter" not in given:
+        if home.is_dir() and "drafter" not in given and is_text(home):
+            own = ["model"] if "drafter_tokenizer" in given else ["model", "tokenizer"]
+            small = load_text(home, loading.dtype, own, loading.variant)
+            parts["drafter"] = small["model"]
+            if "tokenizer" in small:
+                parts["drafter_tokenizer"] = small["tokenizer"]
+        elif home.is_dir() and "drafter" not in given:
             two = _lays_out(home, folder) and "drafter_processor" not in given
             own = ["model", "processor"] if two else ["model"]
             small = load_vlm(home, loading.dtype, own, loading.variant)
@@ -89,6 +100,10 @@ class VlmPipeline(AnsweringPipeline):
                 parts["drafter_processor"] = small["processor"]
         parts |= cls.load_heads(folder, loading)
         return parts
+
+    @property
+    def words(self) -> Any:
+        return self.processor.tokenizer
 
     @checked
     @torch.inference_mode()

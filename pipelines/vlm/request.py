@@ -19,6 +19,7 @@ from ...models.setting import Setting
 from ...models.transformers.causal import CACHE_NAMES
 from ...models.transformers.processed_laws import GUIDANCE, ProcessedLaw
 from ...models.transformers.prompted import EncodedPrompt, PromptedDecoder, refuse
+from ...models.transformers.vocabulary_map import VocabularyMap
 from ..stopping import Stops
 
 _MODES = (GenerationMode.GREEDY_SEARCH, GenerationMode.SAMPLE)
@@ -86,11 +87,15 @@ class Request:
         decoder: PromptedDecoder,
         own: Mapping[str, Any] | None = None,
         shorten: Callable[[EncodedPrompt], EncodedPrompt] = lambda prompt: prompt,
+        words: VocabularyMap | None = None,
     ) -> EncodedPrompt:
         """The prompt as a network reads it; under guidance with the unconditional rows behind.
 
-        `own` is what it reads in place of the inputs that were prepared for the target.
+        `own` is what it reads in place of the inputs that were prepared for the target, `words` the
+        target's tokens in its own, if it has others.
         """
+        if words is not None and self.scale is not None:
+            refuse("guidance with a drafter of other words")
         if self.scale is not None and not decoder.guidable:
             refuse(f"guidance_scale of {type(decoder.model).__name__}")
         inputs, ids, mask, copies = self.inputs, self.ids, self.mask, 1
@@ -107,30 +112,48 @@ class Request:
                     f"{len(ids)} prompts of the drafter's own for {len(self.ids) // copies} rows; "
                     "give one each"
                 )
-        prompt = shorten(decoder.prompt(ids, mask, self.limit, **inputs))
+        limit = self.limit if words is None else self._stretched(decoder, ids.shape[1])
+        prompt = shorten(decoder.prompt(ids, mask, limit, **inputs))
         prompt = prompt if own is None else prompt.repeated(copies)
         if self.scale is None:
             return prompt
         return prompt.joined(decoder.prompt(self.negative, self.negative_mask, self.limit))
 
+    def _stretched(self, decoder: PromptedDecoder, prompt: int) -> int:
+        """Places for the output in other words, as many as the network has behind its prompt."""
+        most = getattr(decoder.model.config.get_text_config(), "max_position_embeddings", None)
+        limit = 2 * self.limit + 32
+        return limit if most is None else max(self.limit, min(limit, most - prompt))
+
     def guided(
-        self, decoder: PromptedDecoder, prompt: EncodedPrompt, scratch: int, ranked: bool = False
+        self,
+        decoder: PromptedDecoder,
+        prompt: EncodedPrompt,
+        scratch: int,
+        ranked: bool = False,
+        words: VocabularyMap | None = None,
     ) -> GuidedDecoder:
         """The network under guidance and warpers, with a cache of its own.
 
-        A call may add `scratch` tokens beyond the output; its laws may be the ranked ones.
+        A call may add `scratch` tokens beyond the output; its laws may be the ranked ones. With
+        `words` it reads its own tokens, and its laws are over the target's.
         """
         decoder.place(prompt)
         law: Callable[[Tensor], Tensor] = self.ranked if ranked else self.law
-        size = decoder.drafts_for
-        if size is not None and size != decoder.vocab_size:
+        size, limit = decoder.drafts_for, self.limit
+        if words is not None:
+            law, limit = (
+                partial(_widened, law, words),
+                self._stretched(decoder, len(prompt.mask[0])),
+            )
+        elif size is not None and size != decoder.vocab_size:
             law = partial(_refitted, law, size)
         setting = Setting(
             prompt.embedded,
             prompt.mask,
             self.scale,
             law,
-            self.limit,
+            limit,
             0,
             scratch,
             at_once=self.at_once,
@@ -169,6 +192,11 @@ class Listener(Protocol):
         self, prompt: EncodedPrompt, images: Sequence[Sequence[tuple[int, int]]], context: Context
     ) -> None:
         """Hear the answers to a prompt; `images`: where its pictures are, by row."""
+
+
+def _widened(law: Callable[[Tensor], Tensor], words: VocabularyMap, logits: Tensor) -> Tensor:
+    """The law over the target's tokens, of logits over others."""
+    return law(words.widened(logits))
 
 
 def _refitted(law: Callable[[Tensor], Tensor], size: int, logits: Tensor) -> Tensor:

@@ -9,11 +9,23 @@ from typing import Any
 import torch
 import transformers
 from transformers import AutoTokenizer
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+    MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
+)
 
 from ...errors import InputError
 from ...files import read_object
 from ..loading import load_component
+
+TOKENIZER = "tokenizer_config.json"  # a folder with a tokenizer has it
+
+
+def is_text(folder: Path) -> bool:
+    """True if a folder holds a language model, which sees no pictures."""
+    family = str(read_object(folder / "config.json").get("model_type"))
+    sees = family in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
+    return family in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and not sees
 
 
 def load_text(

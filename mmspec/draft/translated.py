@@ -1,0 +1,118 @@
+"""A draft model of other words: it reads the target's tokens in its own, and says them in theirs.
+
+Timor et al. 2025, "Accelerating LLM Inference with Lossless Speculative Decoding Algorithms for
+Heterogeneous Vocabularies" (TLI; in transformers `UniversalSpeculativeDecodingGenerator`). What it
+drafts is drawn from its law over the tokens that both vocabularies have, so drafts stay exact by
+the usual rules. What the target says otherwise, the draft model reads spelled in its own tokens,
+which changes how good its drafts are and not what comes out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from ..engine.accept.chain import pick
+from ..engine.draft import Context, Draft
+from .draft_model import TokenModel
+
+
+class TranslatedModel:
+    """A draft model as one of the target's vocabulary.
+
+    Every call asks the host for the tokens, since one of them may be several of the draft model's.
+
+    Args:
+        model: the draft model. It reads its own tokens, and its laws are over the target's.
+        spelled: one of the target's tokens in the draft model's, at least one.
+        room: tokens that the draft model has room for behind the prompt.
+    """
+
+    def __init__(
+        self, model: TokenModel, spelled: Callable[[int], Sequence[int]], room: int
+    ) -> None:
+        self.model, self.spelled, self.room = model, spelled, room
+        self._read: list[list[int]] = []  # its own tokens, by row
+        self._ends: list[list[int]] = []  # how many of these the target's tokens so far are
+
+    def start(self, rows: int) -> None:
+        self.model.start(rows)
+        self._read, self._ends = [[] for _ in range(rows)], [[] for _ in range(rows)]
+
+    def seat(self, context: Context, rows: list[int]) -> None:
+        self.model.seat(context, rows)
+        for row in rows:
+            self._read[row], self._ends[row] = [], []
+
+    def extend(self, tokens: Tensor, start: list[int], draft: Draft | None = None) -> Tensor:
+        """Laws `[B, n, V]` after each of the target's `tokens [B, n]`, see `TokenModel`.
+
+        Raises:
+            OverflowError: the tokens are more in the draft model's words than it has room for.
+        """
+        tree = draft is not None and draft.parents is not None and draft.nodes > 0
+        given = tokens.tolist()
+        first, chains, places = [], [], []
+        for row, (new, begin) in enumerate(zip(given, start, strict=True)):
+            # of a tree the root alone; its nodes are tokens that both have
+            one = self._spell(row, new[:1] if tree else new, begin)
+            first.append(one[0])
+            chains.append(one[1])
+            places.append(one[2])
+        if tree:
+            assert draft is not None
+            return self._tree(given, first, chains, draft, tokens.device)
+        laws = self._extend(first, chains, tokens.device)
+        return pick(laws, torch.tensor(places, device=laws.device))
+
+    def _spell(self, row: int, new: list[int], begin: int) -> tuple[int, list[int], list[int]]:
+        """Take in a row's tokens from position `begin` on, and forget what stood there.
+
+        Returns:
+            The position of the first of its own tokens; these; and where the target's end in them.
+        """
+        read, ends = self._read[row], self._ends[row]
+        del ends[max(0, begin) :]
+        del read[ends[-1] if ends else 0 :]
+        first = len(read) if begin >= 0 else -1
+        own, places = [] if begin >= 0 else [0], [] if begin >= 0 else [0]
+        for token in new if begin >= 0 else new[1:]:
+            pieces = self.spelled(token)
+            own += pieces
+            read += pieces
+            ends.append(len(read))
+            places.append(len(own) - 1)
+        return first, own, places
+
+    def _extend(self, first: list[int], chains: list[list[int]], device: torch.device) -> Tensor:
+        """Laws behind every one of its own tokens `[B, m, V]`; behind a row's last, filling."""
+        width = max(map(len, chains))
+        reach = max(first) + width
+        if reach > self.room:
+            raise OverflowError(
+                f"what was said takes {reach} tokens of the draft model's words, and it has room "
+                f"for {self.room}"
+            )
+        filled = [chain + [0] * (width - len(chain)) for chain in chains]
+        return self.model.extend(torch.tensor(filled, device=device), first)
+
+    def _tree(
+        self,
+        given: list[list[int]],
+        first: list[int],
+        chains: list[list[int]],
+        draft: Draft,
+        device: torch.device,
+    ) -> Tensor:
+        """Laws behind the root and the nodes; what of the root stands before its last token is read
+        in a call of its own."""
+        if any(len(chain) > 1 for chain in chains):
+            self._extend(first, chains, device)
+        roots = [f + len(chain) - 1 for f, chain in zip(first, chains, strict=True)]
+        own = [
+            [chain[-1], *(self.spelled(token)[0] for token in row[1:])]
+            for chain, row in zip(chains, given, strict=True)
+        ]
+        return self.model.extend(torch.tensor(own, device=device), roots, draft)

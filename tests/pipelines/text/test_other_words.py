@@ -1,0 +1,156 @@
+"""A draft model with another tokenizer, through the pipeline and through `generate`."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+import pytest
+import texts
+import torch
+from tokenizers import Tokenizer
+from tokenizers_of_two_kinds import sentence_piece
+from transformers import PreTrainedTokenizerFast
+
+import mmspec
+from mmspec.errors import InputError
+from mmspec.pipelines.vlm.generate import disable_speculation
+
+PROMPTS = ["the cat saw", "the dog and the dog saw the cat. the dog and", "x"]
+
+
+@pytest.fixture(scope="module")
+def words():
+    return texts.tokenizer()
+
+
+@pytest.fixture(scope="module")
+def others():
+    return sentence_piece(120)
+
+
+@pytest.fixture
+def pipe(words, others):
+    llama, small = texts.model(words), texts.model(others, seed=1)
+    return mmspec.TextPipeline(llama, words, drafter=small, drafter_tokenizer=others)
+
+
+@pytest.mark.parametrize("method", ["draft", "tree", "dynamic-tree", "pearl", "draft[rule=block]"])
+def test_greedy_text_is_the_models_own(pipe, method):
+    """In a batch of prompts of several lengths, and with as many rows as prompts or fewer."""
+    pipe.enable_speculation("plain")
+    plain = pipe(PROMPTS, max_new_tokens=24).tokens
+    pipe.enable_speculation(method)
+    for size in (None, 2):
+        out = pipe(PROMPTS, max_new_tokens=24, batch_size=size)
+        assert out.tokens == plain
+        assert out.stats.fault is None
+        # weights drawn at random hardly ever guess what stands, and then nothing is drafted on it
+        assert sum(out.stats.drafted) > 0 or method == "pearl"
+
+
+def test_the_same_model_in_other_words_drafts_what_stands(words):
+    """Two tokenizers of other numbers for the same bytes: all that is drafted stands."""
+    llama = texts.model(words)
+    order = torch.randperm(len(words), generator=torch.Generator().manual_seed(0))
+    names = words.convert_ids_to_tokens(range(len(words)))
+    parts = json.loads(words.backend_tokenizer.to_str())
+    place = {name: int(order[number]) for number, name in enumerate(names)}
+    parts["model"]["vocab"] = {n: place[n] for n in parts["model"]["vocab"]}
+    for added in parts["added_tokens"]:
+        added["id"] = place[added["content"]]
+    turned = PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer.from_str(json.dumps(parts)),
+        eos_token=words.eos_token,
+        bos_token=words.bos_token,
+    )
+    small = texts.model(words)
+    table = small.get_input_embeddings().weight.data
+    table[order] = table.clone()
+    words.chat_template, template = None, words.chat_template
+    pipe = mmspec.TextPipeline(llama, words, drafter=small, drafter_tokenizer=turned)
+    pipe.enable_speculation("draft")
+    try:
+        out = pipe("the cat saw the dog", max_new_tokens=24)
+    finally:
+        words.chat_template = template
+    assert out.stats.calls[0] <= 24 / 5 + 1
+    assert out.stats.accepted == out.stats.drafted
+
+
+def test_a_seed_means_the_same_alone_and_in_a_batch(pipe):
+    pipe.enable_speculation("draft")
+
+    def seeds():
+        return [torch.Generator().manual_seed(n) for n in range(3)]
+
+    together = pipe(PROMPTS, max_new_tokens=12, temperature=1.0, generator=seeds())
+    for n, prompt in enumerate(PROMPTS):
+        alone = pipe(prompt, max_new_tokens=12, temperature=1.0, generator=seeds()[n])
+        assert alone.tokens[0] == together.tokens[n]
+
+
+def test_a_folder_holds_the_drafters_tokenizer(pipe, tmp_path):
+    pipe.enable_speculation("draft")
+    pipe.save_pretrained(tmp_path / "saved")
+    again = mmspec.TextPipeline.from_pretrained(tmp_path / "saved", dtype="float64")
+    again.enable_speculation("draft")
+    assert again.drafter_tokenizer.get_vocab() == pipe.drafter_tokenizer.get_vocab()
+    one, other = (p(PROMPTS, max_new_tokens=8) for p in (pipe, again))
+    assert one.tokens == other.tokens
+    assert one.stats.accepted == other.stats.accepted
+
+
+def test_generate_in_a_script(pipe, words, others):
+    """The drafter may have inputs of its own in place of the prompt in its words."""
+    ids = torch.tensor([words("the cat saw the dog")["input_ids"]])
+    plain = pipe.model.generate(ids, do_sample=False, max_new_tokens=16, pad_token_id=0)
+    given = {"tokenizer": words, "drafter_tokenizer": others}
+    mmspec.enable_speculation(pipe.model, drafter=pipe.drafter, **given)
+    own = {"input_ids": torch.tensor([others("the cat")["input_ids"]])}
+    for more in ({}, {"drafter_inputs": own}):
+        out = pipe.model.generate(ids, do_sample=False, max_new_tokens=16, pad_token_id=0, **more)
+        assert torch.equal(out, plain)
+        assert pipe.model.speculation_stats.fault is None
+    disable_speculation(pipe.model)
+
+
+def texts_of(words, prompt):
+    turn = [{"role": "user", "content": prompt}]
+    return words.apply_chat_template(turn, add_generation_prompt=True)["input_ids"]
+
+
+def test_where_it_has_no_room_it_drafts_no_more(words, caplog):
+    """What is said takes several times as many of its tokens: the text goes on without it."""
+    letters, prompt = sentence_piece(10), PROMPTS[1]
+    small = texts.model(letters, seed=1)
+    pipe = mmspec.TextPipeline(texts.model(words), words, drafter=small, drafter_tokenizer=letters)
+    plain = pipe(prompt, max_new_tokens=30)
+    told = len(
+        letters(words.decode(texts_of(words, prompt), skip_special_tokens=True))["input_ids"]
+    )
+    small.config.max_position_embeddings = told + 30
+    pipe.enable_speculation("draft")
+    with caplog.at_level(logging.WARNING):
+        out = pipe(prompt, max_new_tokens=30)
+    assert out.tokens == plain.tokens
+    assert "of the draft model's words, and it has room for" in out.stats.fault
+    assert sum("decoding goes on without it" in r.message for r in caplog.records) == 1
+
+
+def test_what_it_cannot_do_is_refused(pipe, words, others):
+    with pytest.raises(InputError, match="needs both tokenizer and drafter_tokenizer"):
+        mmspec.enable_speculation(pipe.model, drafter=pipe.drafter, tokenizer=words)
+    with pytest.raises(InputError, match="give drafter_tokenizer"):
+        mmspec.enable_speculation(pipe.model, drafter=pipe.drafter)
+    with pytest.raises(InputError, match="has other words than the model; run it by itself"):
+        pipe.enable_speculation("drafter-only")
+    given = {"tokenizer": words, "drafter_tokenizer": others}
+    mmspec.enable_speculation(pipe.model, drafter=pipe.drafter, **given)
+    embedded = pipe.model.get_input_embeddings()(torch.tensor([[1, 2, 3]]))
+    with pytest.raises(InputError, match="needs the prompt as input_ids"):
+        pipe.model.generate(inputs_embeds=embedded, max_new_tokens=4, pad_token_id=0)
+    ids = torch.tensor([[1, 2, 3]])
+    with pytest.raises(InputError, match="guidance with a drafter of other words"):
+        pipe.model.generate(ids, max_new_tokens=4, guidance_scale=2.0, pad_token_id=0)
+    disable_speculation(pipe.model)
