@@ -14,6 +14,7 @@ from transformers import GenerationMixin, PreTrainedModel
 
 from ....engine.stats import SpecStats
 from ....methods import SpecConfig
+from ....models.transformers.vocabulary_map import same_words
 from ....pipelines.vlm.answering import AnsweringPipeline
 from ...variants import RefusedError
 from .answers import Answers
@@ -75,6 +76,10 @@ class Peer:
             options |= {"stop_strings": call["stop"], "tokenizer": tokenizer}
         if assistant is not None:
             options["assistant_model"] = assistant
+            own = pipe.drafter_tokenizer
+            if own is not None and not same_words(tokenizer, own):
+                # told again as text (UAG), or at a temperature drawn among shared tokens (USD)
+                options |= {"tokenizer": tokenizer, "assistant_tokenizer": own}
         if self.lookup:
             options["prompt_lookup_num_tokens"] = self.lookup
         watch = _Watch()
