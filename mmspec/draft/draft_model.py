@@ -1,4 +1,4 @@
-"""A smaller model of the same vocabulary drafts token by token (Leviathan et al. 2023)."""
+"""A smaller model drafts token by token (Leviathan et al. 2023)."""
 
 from __future__ import annotations
 
@@ -98,6 +98,7 @@ class ModelDrafter:
         more: which rows `[B]` draft on, given the probabilities `[B, n]` of their tokens so far (a
             draft-length policy's `more`); one synchronization a token. None: all that may. A model
             with an `estimate [B]` that the token of its last law stands tells that in their place.
+            Rows in which a model is `full` draft nothing.
     """
 
     def __init__(self, model: TokenModel, more: Callable[[Tensor], Tensor] | None = None) -> None:
@@ -124,6 +125,8 @@ class ModelDrafter:
             else:
                 start = [b + n - 1 for b in context.base]
                 law, is_law = mended(self.model.extend(tokens[-1][:, None], start)[:, -1])
+            if not n and any(full := getattr(self.model, "full", ())):
+                lengths = lengths * ~torch.tensor(full, device=lengths.device)
             laws.append(law)
             good.append(is_law)
             tokens.append(coins.draw(laws[-1], n))

@@ -28,50 +28,55 @@ class TranslatedModel:
         model: the draft model. It reads its own tokens, and its laws are over the target's.
         spelled: one of the target's tokens in the draft model's, at least one.
         room: tokens that the draft model has room for behind the prompt.
+
+    Attributes:
+        full: rows in which it has no room for what was said; their laws tell nothing.
     """
 
     def __init__(
         self, model: TokenModel, spelled: Callable[[int], Sequence[int]], room: int
     ) -> None:
         self.model, self.spelled, self.room = model, spelled, room
+        self.full: list[bool] = []
         self._read: list[list[int]] = []  # its own tokens, by row
         self._ends: list[list[int]] = []  # how many of these the target's tokens so far are
 
     def start(self, rows: int) -> None:
         self.model.start(rows)
         self._read, self._ends = [[] for _ in range(rows)], [[] for _ in range(rows)]
+        self.full = [False] * rows
 
     def seat(self, context: Context, rows: list[int]) -> None:
         self.model.seat(context, rows)
         for row in rows:
-            self._read[row], self._ends[row] = [], []
+            self._read[row], self._ends[row], self.full[row] = [], [], False
 
     def extend(self, tokens: Tensor, start: list[int], draft: Draft | None = None) -> Tensor:
-        """Laws `[B, n, V]` after each of the target's `tokens [B, n]`, see `TokenModel`.
-
-        Raises:
-            OverflowError: the tokens are more in the draft model's words than it has room for.
-        """
+        """Laws `[B, n, V]` after each of the target's `tokens [B, n]`, see `TokenModel`."""
         tree = draft is not None and draft.parents is not None and draft.nodes > 0
         given = tokens.tolist()
         first, chains, places = [], [], []
         for row, (new, begin) in enumerate(zip(given, start, strict=True)):
             # of a tree the root alone; its nodes are tokens that both have
-            one = self._spell(row, new[:1] if tree else new, begin)
+            behind = len(new) - 1 if tree else 0
+            one = self._spell(row, new[: len(new) - behind], begin, behind)
             first.append(one[0])
             chains.append(one[1])
             places.append(one[2])
         if tree:
             assert draft is not None
             return self._tree(given, first, chains, draft, tokens.device)
-        laws = self._extend(first, chains, tokens.device)
-        return pick(laws, torch.tensor(places, device=laws.device))
+        laws, shifts = self._extend(first, chains, tokens.device)
+        at = torch.tensor(places) + torch.tensor(shifts)[:, None]
+        return pick(laws, at.to(laws.device))
 
-    def _spell(self, row: int, new: list[int], begin: int) -> tuple[int, list[int], list[int]]:
+    def _spell(
+        self, row: int, new: list[int], begin: int, behind: int
+    ) -> tuple[int, list[int], list[int]]:
         """Take in a row's tokens from position `begin` on, and forget what stood there.
 
-        Returns:
-            The position of the first of its own tokens; these; and where the target's end in them.
+        `behind` more are to come. Returns the position of the first of its own tokens; these; and
+        where the target's end in them.
         """
         read, ends = self._read[row], self._ends[row]
         del ends[max(0, begin) :]
@@ -84,19 +89,27 @@ class TranslatedModel:
             read += pieces
             ends.append(len(read))
             places.append(len(own) - 1)
+        self.full[row] |= first + len(own) + behind > self.room
+        if self.full[row]:
+            return 0, [0], [0] * len(new)
         return first, own, places
 
-    def _extend(self, first: list[int], chains: list[list[int]], device: torch.device) -> Tensor:
-        """Laws behind every one of its own tokens `[B, m, V]`; behind a row's last, filling."""
-        width = max(map(len, chains))
-        reach = max(first) + width
-        if reach > self.room:
-            raise OverflowError(
-                f"what was said takes {reach} tokens of the draft model's words, and it has room "
-                f"for {self.room}"
-            )
-        filled = [chain + [0] * (width - len(chain)) for chain in chains]
-        return self.model.extend(torch.tensor(filled, device=device), first)
+    def _extend(
+        self, first: list[int], chains: list[list[int]], device: torch.device
+    ) -> tuple[Tensor, list[int]]:
+        """Laws behind its own tokens `[B, m, V]`, and where in them each row's chain begins.
+
+        Rows with fewer tokens than others read some in front of them once more.
+        """
+        width, inputs, starts, shifts = max(map(len, chains)), [], [], []
+        for row, (begin, chain) in enumerate(zip(first, chains, strict=True)):
+            start = max(-1, begin - (width - len(chain)))
+            again = [0] if start < 0 <= begin else []  # the condition's own last input
+            own = again + self._read[row][max(0, start) : max(0, begin)] + chain
+            inputs.append(own + [0] * (width - len(own)))
+            starts.append(start)
+            shifts.append(max(0, begin - start))
+        return self.model.extend(torch.tensor(inputs, device=device), starts), shifts
 
     def _tree(
         self,

@@ -112,6 +112,11 @@ class AnsweringPipeline(SpeculativePipeline):
         """The model's tokenizer."""
         return self.tokenizer
 
+    @property
+    def drafter_words(self) -> Any:
+        """The drafter's tokenizer; None: the model's."""
+        return self.drafter_tokenizer
+
     def check_batch(self, size: int | None, prompts: int, streamer: BaseStreamer | None) -> None:
         """Raise an `InputError` if prompts can't be answered so many at a time."""
         if size is None:
@@ -144,9 +149,10 @@ class AnsweringPipeline(SpeculativePipeline):
         small = self.drafter if "drafter" in config.needs else None
         head = None if config.head is None else dict(self.heads or {}).get(config.head.name)
         known, networks = self._known.pop(config, None), (small, head)
-        if known is None or known.model is not self.model or known.drafting.networks != networks:
-            own = self.drafter_tokenizer if small is not None else None
-            both = None if own is None else (self.words, own)
+        own = self.drafter_words if small is not None else None
+        both = None if own is None else (self.words, own)
+        made_of = None if known is None else (known.drafting.networks, known.drafting.tokenizers)
+        if known is None or known.model is not self.model or made_of != (networks, both):
             known = SpeculativeGeneration(self.model, config.config, *networks, both)
         self._known[config] = known
         if len(self._known) > _KEPT:

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+import torch
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from ...draft.draft_model import TokenModel
@@ -26,7 +28,7 @@ from ...models.rounded_copy import RoundedCopy
 from ...models.transformers.probe import probed
 from ...models.transformers.prompted import EncodedPrompt, PromptedDecoder
 from ...models.transformers.vlm import VisualPrompt
-from ...models.transformers.vocabulary_map import VocabularyMap, same_words
+from ...models.transformers.vocabulary_map import VocabularyMap, same_words, vocabulary_map
 from ..output import VlmStats
 from .request import Request
 from .visual_compression import PictureShortener
@@ -62,13 +64,17 @@ class Drafting:
     ) -> None:
         self.target, self.config, self.head = target, config, head
         self.networks = drafter, head
+        self.tokenizers = tokenizers
         self.words: VocabularyMap | None = None
         self.drafter = None if drafter is None else probed(drafter)
         if self.drafter is not None:
             self.drafter.round_weights(config.config.draft_weights)
-            if tokenizers is not None and not same_words(*tokenizers):
-                sizes = target.vocab_size, self.drafter.vocab_size
-                self.words = VocabularyMap(*tokenizers, *sizes)
+            sizes = target.vocab_size, self.drafter.vocab_size
+            same = tokenizers is None or same_words(*tokenizers)
+            if tokenizers is not None and not (same and self.share_words(*sizes)):
+                self.words = vocabulary_map(*tokenizers, *sizes)
+        elif tokenizers is not None:
+            raise InputError("there are tokenizers of a draft model, and no draft model")
         weights = config.draft_weights
         self.rounded = target.rounded(weights) if config.rounds and weights else None
         self._check_needs()
@@ -180,15 +186,20 @@ class Drafting:
         """Inputs of the draft model: its own, or of one that sees those given to the target."""
         if drafter_inputs is not None and self.drafter is None:
             raise InputError("there are drafter_inputs, and no draft model")
-        sees = self.drafter is not None and self.drafter.sees
-        if self.words is None or drafter_inputs is not None:
-            return given if drafter_inputs is None and sees else drafter_inputs
-        if given.get("input_ids") is None:
+        if drafter_inputs is not None or self.drafter is None:
+            return drafter_inputs
+        words, sees, ids = self.words, self.drafter.sees, given.get("input_ids")
+        if words is None and (sees or not self.target.sees or ids is None):
+            return given if sees else None
+        if ids is None or sees:
+            lacks = "a drafter_processor" if sees else "the prompt as input_ids"
             raise InputError(
-                "a drafter of other words needs the prompt as input_ids, or inputs of its own "
-                "(drafter_inputs)"
+                f"a drafter of other words needs {lacks}, or inputs of its own (drafter_inputs)"
             )
-        return self.words.retold(given["input_ids"], given.get("attention_mask"))
+        ids, mask = without_pictures(ids, given.get("attention_mask"), self.target.model.config)
+        if words is None:
+            return {"input_ids": ids, "attention_mask": mask}
+        return words.retold(ids, mask)
 
     def prompt(self, request: Request, decoder: PromptedDecoder) -> EncodedPrompt:
         """Prompt of one of the models, with compressed pictures if a compressor is configured."""
@@ -236,6 +247,17 @@ class Drafting:
             rows = len(stats.calls)  # those without a condition stand behind them
             stats.draft_visual_tokens = self._head.visual()[:rows]
             stats.branches = self._head.branches()[:rows]
+
+
+def without_pictures(ids: Tensor, mask: Tensor | None, config: Any) -> tuple[Tensor, Tensor]:
+    """Prompts `[B, T]` less the tokens that stand for pictures, padded on the left; their mask."""
+    names = (f"{kind}_token_{name}" for kind in ("image", "video") for name in ("id", "index"))
+    places = [place for name in names if isinstance(place := getattr(config, name, None), int)]
+    kept = torch.ones_like(ids) if mask is None else mask.long()
+    kept = kept * ~torch.isin(ids, torch.tensor(places, device=ids.device))
+    order = kept.argsort(dim=1, stable=True)  # what is left out goes to the front
+    width = max(1, int(kept.sum(1).max()))
+    return ids.gather(1, order)[:, -width:], kept.gather(1, order)[:, -width:]
 
 
 def visual_tokens(prompt: EncodedPrompt) -> list[int]:

@@ -16,7 +16,7 @@ from transformers.generation.streamers import BaseStreamer
 from ...errors import InputError
 from ...models.heads.published.head import PublishedHead
 from ...models.transformers.prompt_inputs import Question, process_questions
-from ...models.transformers.text_folder import is_text, load_text
+from ...models.transformers.text_folder import TOKENIZER, is_text, load_text
 from ...models.transformers.vlm_folder import check_family, load_vlm
 from ...picture import BACKGROUND, open_picture
 from ..arguments import checked, is_chat
@@ -86,7 +86,9 @@ class VlmPipeline(AnsweringPipeline):
         parts = load_vlm(folder, loading.dtype, own, loading.variant)
         home = folder / "drafter"
         if home.is_dir() and "drafter" not in given and is_text(home):
-            own = ["model"] if "drafter_tokenizer" in given else ["model", "tokenizer"]
+            own = ["model"]
+            if "drafter_tokenizer" not in given and (home / TOKENIZER).is_file():
+                own.append("tokenizer")
             small = load_text(home, loading.dtype, own, loading.variant)
             parts["drafter"] = small["model"]
             if "tokenizer" in small:
@@ -104,6 +106,11 @@ class VlmPipeline(AnsweringPipeline):
     @property
     def words(self) -> Any:
         return self.processor.tokenizer
+
+    @property
+    def drafter_words(self) -> Any:
+        of_processor = getattr(self.drafter_processor, "tokenizer", None)
+        return of_processor if self.drafter_tokenizer is None else self.drafter_tokenizer
 
     @checked
     @torch.inference_mode()

@@ -112,18 +112,17 @@ class Request:
                     f"{len(ids)} prompts of the drafter's own for {len(self.ids) // copies} rows; "
                     "give one each"
                 )
-        limit = self.limit if words is None else self._stretched(decoder, ids.shape[1])
+        limit = self.limit if words is None else self._stretched
         prompt = shorten(decoder.prompt(ids, mask, limit, **inputs))
         prompt = prompt if own is None else prompt.repeated(copies)
         if self.scale is None:
             return prompt
         return prompt.joined(decoder.prompt(self.negative, self.negative_mask, self.limit))
 
-    def _stretched(self, decoder: PromptedDecoder, prompt: int) -> int:
-        """Places for the output in other words, as many as the network has behind its prompt."""
-        most = getattr(decoder.model.config.get_text_config(), "max_position_embeddings", None)
-        limit = 2 * self.limit + 32
-        return limit if most is None else max(self.limit, min(limit, most - prompt))
+    @property
+    def _stretched(self) -> int:
+        """Places for the output in other words."""
+        return 3 * self.limit + 64
 
     def guided(
         self,
@@ -142,10 +141,14 @@ class Request:
         law: Callable[[Tensor], Tensor] = self.ranked if ranked else self.law
         size, limit = decoder.drafts_for, self.limit
         if words is not None:
-            law, limit = (
-                partial(_widened, law, words),
-                self._stretched(decoder, len(prompt.mask[0])),
-            )
+            law = partial(_widened, law, words)
+            width, places = prompt.mask.shape[1], len(decoder.rotary())
+            limit = min(self._stretched, places - width)
+            if limit < 1:
+                raise InputError(
+                    f"the prompt is {width} tokens of the drafter's, which has {places} positions; "
+                    "leave the drafter out"
+                )
         elif size is not None and size != decoder.vocab_size:
             law = partial(_refitted, law, size)
         setting = Setting(

@@ -11,7 +11,8 @@ from mmspec.draft.draft_model import ModelDrafter
 from mmspec.draft.translated import TranslatedModel
 from mmspec.draft.tree.fixed_tree import TreeDrafter
 from mmspec.engine.accept.recursive import RecursiveRule
-from mmspec.engine.draft import Draft
+from mmspec.engine.coins import ProductionCoins
+from mmspec.engine.draft import Context, Draft
 from mmspec.engine.laws import OneHot
 
 # the target says "a", "b" and "ab", the draft model knows the letters alone
@@ -74,8 +75,33 @@ def test_a_tree_behind_a_token_of_several():
     assert [law[:2] for law in laws[0].tolist()] == [table(text) for text in texts]
 
 
-def test_more_words_than_it_has_room_for():
+def test_a_row_without_room_drafts_nothing_and_others_go_on():
+    """As long as another sample does not take its row."""
+    model = translated(room=3)
+    drafter = ModelDrafter(model)
+    context = Context.empty(2, 8)
+    drafter.start(context)
+    coins = ProductionCoins([0, 1]).round(0)[0]
+    assert drafter.propose(context, [1, 1], coins).lengths.tolist() == [1, 1]
+    context.tokens[:, :2] = torch.tensor([[2, 2], [0, 1]])
+    context.base, context.lengths = [2, 2], torch.tensor([2, 2])
+    drafter.observe(context, None, None, None)
+    draft = drafter.propose(context, [1, 1], coins)
+    assert draft.lengths.tolist() == [0, 1]
+    assert model.full == [True, False]
+    assert draft.law.probs[1, 0, :2].tolist() == pytest.approx(model.model.table((0, 1)))
+    model.model.seat = lambda context, rows: None
+    drafter.seat(context, [0])
+    assert model.full == [False, False]
+
+
+def test_a_tree_that_room_is_too_small_for():
     model = translated(room=3)
     model.start(1)
-    with pytest.raises(OverflowError, match="takes 4 tokens of the draft model's words"):
-        model.extend(torch.tensor([[2, 2]]), [0])
+    model.extend(torch.tensor([[0, 2]]), [-1])
+    draft = Draft(
+        torch.tensor([[0, 1]]), torch.tensor([2]), OneHot(), parents=torch.tensor([[-1, -1]])
+    )
+    laws = model.extend(torch.tensor([[2, 0, 1]]), [0], draft)
+    assert laws.shape == (1, 3, 3)
+    assert model.full == [True]

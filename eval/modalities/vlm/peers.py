@@ -76,7 +76,7 @@ class Peer:
             options |= {"stop_strings": call["stop"], "tokenizer": tokenizer}
         if assistant is not None:
             options["assistant_model"] = assistant
-            own = pipe.drafter_tokenizer
+            own = pipe.drafter_words
             if own is not None and not same_words(tokenizer, own):
                 # told again as text (UAG), or at a temperature drawn among shared tokens (USD)
                 options |= {"tokenizer": tokenizer, "assistant_tokenizer": own}

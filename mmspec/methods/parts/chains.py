@@ -56,7 +56,7 @@ PARTS = (
     Drafter(
         "model",
         ".draft_model:ModelDrafter",
-        "a smaller model of the same vocabulary drafts token by token",
+        "a smaller model drafts token by token",
         ModelOptions,
         needs=("drafter",),
         model="token",
@@ -142,7 +142,7 @@ PARTS = (
         **CHAIN,
         **ONE_LAW,
     ),
-    Preset("draft", "model", "token", "a smaller model of the same vocabulary drafts"),
+    Preset("draft", "model", "token", "a smaller model drafts"),
     Preset(
         "pearl",
         "ahead",

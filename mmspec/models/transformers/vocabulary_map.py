@@ -2,13 +2,16 @@
 
 Timor et al. 2025, "Accelerating LLM Inference with Lossless Speculative Decoding Algorithms for
 Heterogeneous Vocabularies": a draft model drafts among the tokens that both have (there TLI, in
-transformers USD). Which these are is told from the bytes that tokens stand for.
+transformers USD). Which these are is told from the bytes that tokens stand for, and of special
+tokens from their names.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -16,6 +19,26 @@ from torch import Tensor
 from ...errors import InputError
 
 _SPACE = "▁"  # SentencePiece's
+
+
+def vocabulary_map(target: Any, drafter: Any, target_size: int, drafter_size: int) -> VocabularyMap:
+    """The `VocabularyMap` of these tokenizers and sizes, made once."""
+    known = _MAPS.setdefault(target, WeakKeyDictionary()).setdefault(drafter, {})
+    key = (len(target), len(drafter), target_size, drafter_size)
+    if key not in known:
+        known[key] = VocabularyMap(target, drafter, target_size, drafter_size)
+    return known[key]
+
+
+_MAPS: WeakKeyDictionary[Any, WeakKeyDictionary[Any, dict[tuple[int, ...], VocabularyMap]]] = (
+    WeakKeyDictionary()
+)
+
+
+def same_words(one: Any, other: Any) -> bool:
+    """True if two tokenizers have the same tokens under the numbers that both use."""
+    both = range(min(len(one), len(other)))
+    return bool(one.convert_ids_to_tokens(both) == other.convert_ids_to_tokens(both))
 
 
 class VocabularyMap:
@@ -30,53 +53,53 @@ class VocabularyMap:
     """
 
     def __init__(self, target: Any, drafter: Any, target_size: int, drafter_size: int) -> None:
-        self.target, self.drafter, self.target_size = target, drafter, target_size
-        self._bytes = _pieces(target)[:target_size]
-        self._writes = _Writer(drafter)
-        first: dict[bytes, int] = {}  # of several tokens of the same bytes, one counts
-        for token, piece in enumerate(self._bytes):
-            if piece:
-                first.setdefault(piece, token)
-        both: dict[int, int] = {}  # the drafter's token by the target's
-        for token, piece in enumerate(_pieces(drafter)[:drafter_size]):
-            if piece in first:
-                both.setdefault(first[piece], token)
+        self.target_size = target_size
+        self._target, self._drafter = _Tokens(target, target_size), _Tokens(drafter, drafter_size)
+        theirs, own = self._target.by_bytes, self._drafter.by_bytes
+        both = {theirs[piece]: own[piece] for piece in theirs.keys() & own.keys()}
+        named = self._target.special.keys() & self._drafter.special.keys()
+        both |= {self._target.special[name]: self._drafter.special[name] for name in named}
         ends = target.eos_token_id, drafter.eos_token_id
-        if None not in ends:
+        if None not in ends and ends[0] < target_size and ends[1] < drafter_size:
             both[ends[0]] = ends[1]
         if not both:
             raise InputError("the drafter's tokenizer has no token in common with the model's")
-        self._spelled: dict[int, tuple[int, ...]] = {known: (own,) for known, own in both.items()}
         order = sorted(both)
-        self.shared = torch.tensor(order), torch.tensor([both[token] for token in order])
+        shared = torch.tensor(order), torch.tensor([both[token] for token in order])
+        self.shared: tuple[Tensor, Tensor] = shared
+        self._known = both
+        self._spelled: dict[int, tuple[int, ...]] = {}
 
     def widened(self, logits: Tensor) -> Tensor:
         """The drafter's logits `[…, V_d]` as the target's `[…, V]`: −∞ for tokens that it lacks."""
-        target, drafter = (ids.to(logits.device) for ids in self.shared)
+        if self.shared[0].device != logits.device:
+            self.shared = self.shared[0].to(logits.device), self.shared[1].to(logits.device)
+        target, drafter = self.shared
         wide = logits.new_full((*logits.shape[:-1], self.target_size), -torch.inf)
         return wide.index_copy_(-1, target, logits[..., drafter])
 
     def spelled(self, token: int) -> tuple[int, ...]:
         """The drafter's tokens, at least one, that spell one of the target's."""
         if token not in self._spelled:
-            piece = self._bytes[token] if token < len(self._bytes) else None
-            if piece is None:  # a special token: its name is as good as another text
-                piece = str(self.target.convert_ids_to_tokens(token) or " ").encode()
-            self._spelled[token] = self._writes(piece)
+            known = self._known.get(token)
+            self._spelled[token] = self._written(token) if known is None else (known,)
         return self._spelled[token]
+
+    def _written(self, token: int) -> tuple[int, ...]:
+        piece = self._target.piece(token)
+        if piece is None:  # a special token that the drafter lacks: its name is a text like others
+            piece = str(self._target.tokenizer.convert_ids_to_tokens(token) or " ").encode()
+        return self._drafter.written(piece)
 
     def retold(self, ids: Tensor, mask: Tensor | None) -> dict[str, Tensor]:
         """Prompts `[B, T]` of the target's tokens as the drafter's inputs, padded on the left.
 
-        Special tokens of the target are left out, and the drafter's own first one is put in front.
+        Special tokens that the drafter lacks are left out, and what its tokenizer puts in front of
+        a text stands in front.
         """
         real = torch.ones_like(ids) if mask is None else mask
         rows = [row[keep.bool()].tolist() for row, keep in zip(ids, real, strict=True)]
-        how: dict[str, Any] = dict(skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        told = [self.drafter(self.target.decode(row, **how))["input_ids"] for row in rows]
-        first = self.drafter.bos_token_id
-        first = (self.drafter.eos_token_id or 0) if first is None else first
-        told = [row or [first] for row in told]
+        told = [self._told(row) for row in rows]
         width = max(map(len, told))
         out = torch.zeros(len(told), width, dtype=torch.long)
         kept = torch.zeros_like(out)
@@ -84,27 +107,83 @@ class VocabularyMap:
             out[place, width - len(row) :], kept[place, width - len(row) :] = torch.tensor(row), 1
         return {"input_ids": out.to(ids.device), "attention_mask": kept.to(ids.device)}
 
+    def _told(self, row: Sequence[int]) -> list[int]:
+        """One prompt, text by text between its special tokens."""
+        out, text = list(self._drafter.first), list[int]()
+        for token in (*row, None):
+            if token is not None and self._target.piece(token) is not None:
+                text.append(token)
+                continue
+            out += self._drafter.encoded(self._target.decoded(text)) if text else []
+            text = []
+            own = None if token is None else self._known.get(token)
+            if own is not None and out[-1:] != [own]:  # it may be what stands in front already
+                out.append(own)
+        return out or [self._drafter.filler]
 
-def same_words(one: Any, other: Any) -> bool:
-    """True if two tokenizers have the same tokens under the same numbers."""
-    return bool(one.get_vocab() == other.get_vocab())
 
+class _Tokens:
+    """A tokenizer's tokens, the first `size` of them, and what they stand for.
 
-class _Writer:
-    """Any bytes in a tokenizer's tokens, without what it puts in front of a text."""
+    Attributes:
+        by_bytes: tokens by the bytes that they stand for; of several the one that texts have.
+        special: special tokens by name.
+        first: tokens in front of every text.
+        filler: any token.
+    """
 
-    def __init__(self, tokenizer: Any) -> None:
-        self._model = _backend(tokenizer).model
-        self._byte_level = _is_byte_level(tokenizer)
-        self._bytes = {
-            piece: token
-            for token, piece in enumerate(_pieces(tokenizer))
-            if piece and len(piece) == 1
+    def __init__(self, tokenizer: Any, size: int) -> None:
+        self.tokenizer, self.size = tokenizer, size
+        backend = getattr(tokenizer, "backend_tokenizer", None)
+        if backend is None:
+            raise InputError(
+                f"{type(tokenizer).__name__} does not say what bytes its tokens stand for; a "
+                "drafter of other words needs fast tokenizers (AutoTokenizer gives them)"
+            )
+        self._model = backend.model
+        self.byte_level = _is_byte_level(tokenizer, json.loads(backend.to_str()))
+        self._added = added = tokenizer.added_tokens_decoder
+        names = tokenizer.convert_ids_to_tokens(range(min(len(tokenizer), size)))
+        self._pieces = [self._piece(token, name) for token, name in enumerate(names)]
+        self.special = {
+            added[token].content: token
+            for token, piece in enumerate(self._pieces)
+            if piece is None and token in added
         }
-        self._unknown: int = tokenizer.unk_token_id or 0
+        self._single: dict[int, int] = {}  # tokens that stand for a byte and for nothing else
+        self.by_bytes: dict[bytes, int] = {}
+        for token, piece in enumerate(self._pieces):
+            if piece and self._falls_back(names[token]):
+                self._single.setdefault(piece[0], token)
+            elif piece:
+                self.by_bytes.setdefault(piece, token)
+        for byte, token in self._single.items():
+            self.by_bytes.setdefault(bytes([byte]), token)
+        self.filler = int(next(iter(self.by_bytes.values()), 0))
+        bare, whole = self.encoded("a"), tokenizer("a")["input_ids"]
+        begins = next((n for n in range(len(whole)) if whole[n : n + len(bare)] == bare), 0)
+        self.first = whole[:begins]
 
-    def __call__(self, piece: bytes) -> tuple[int, ...]:
-        if self._byte_level:
+    def piece(self, token: int) -> bytes | None:
+        """The bytes that a token stands for; None: it is a special one, or unknown."""
+        return self._pieces[token] if token < len(self._pieces) else None
+
+    def decoded(self, ids: Sequence[int]) -> str:
+        """The text of tokens."""
+        how: dict[str, Any] = dict(clean_up_tokenization_spaces=False)
+        return str(self.tokenizer.decode(ids, **how))
+
+    def encoded(self, text: str) -> list[int]:
+        """The tokens of a text, with nothing in front or behind."""
+        ids: list[int] = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        return [token for token in ids if token < self.size]
+
+    def written(self, piece: bytes) -> tuple[int, ...]:
+        """Any bytes, at least one token, without what the tokenizer puts in front of a text."""
+        known = self.by_bytes.get(piece)
+        if known is not None:
+            return (known,)
+        if self.byte_level:
             text: str | None = "".join(_LETTERS[byte] for byte in piece)
         else:
             try:
@@ -112,29 +191,35 @@ class _Writer:
             except UnicodeDecodeError:  # a part of a letter
                 text = None
         if text is None:
-            ids = tuple(self._bytes.get(bytes([byte]), self._unknown) for byte in piece)
+            ids = [self.by_bytes.get(bytes([byte]), self.filler) for byte in piece]
         else:
-            ids = tuple(token.id for token in self._model.tokenize(text))
-        return ids or (self._unknown,)
+            ids = [token.id for token in self._model.tokenize(text) if token.id < self.size]
+        return tuple(ids) or (self.filler,)
+
+    def _falls_back(self, name: str) -> bool:
+        return not self.byte_level and len(name) == 6 and name.startswith("<0x")
+
+    def _piece(self, token: int, name: str | None) -> bytes | None:
+        added = self._added
+        if name is None or (token in added and added[token].special):
+            return None
+        if token in added:
+            content: str = added[token].content
+            return (content if self.byte_level else content.replace(_SPACE, " ")).encode()
+        if self.byte_level:
+            known = all(letter in _BYTES for letter in name)
+            return bytes(_BYTES[letter] for letter in name) if known else None
+        if self._falls_back(name):
+            return bytes([int(name[3:5], 16)])
+        return name.replace(_SPACE, " ").encode()
 
 
-def _backend(tokenizer: Any) -> Any:
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    if backend is None:
-        raise InputError(
-            f"{type(tokenizer).__name__} does not say what bytes its tokens stand for; a drafter "
-            "of other words needs fast tokenizers (AutoTokenizer gives them)"
-        )
-    return backend
-
-
-def _is_byte_level(tokenizer: Any) -> bool:
+def _is_byte_level(tokenizer: Any, parts: dict[str, Any]) -> bool:
     """True for byte-level BPE, False for SentencePiece's kinds.
 
     Raises:
         InputError: it is of neither kind.
     """
-    parts = json.loads(_backend(tokenizer).to_str())
     steps = parts.get("decoder") or {}
     kinds = {step["type"] for step in steps.get("decoders", [steps]) if step}
     if "ByteLevel" in kinds:
@@ -145,26 +230,6 @@ def _is_byte_level(tokenizer: Any) -> bool:
         f"{type(tokenizer).__name__} is neither byte-level BPE nor of SentencePiece's kinds, and "
         "only those tokenizers are understood of a drafter of other words, and of its target"
     )
-
-
-def _pieces(tokenizer: Any) -> list[bytes | None]:
-    """The bytes that every token stands for, by its number; None: it is a special one."""
-    byte_level = _is_byte_level(tokenizer)
-    added = tokenizer.added_tokens_decoder
-    out: list[bytes | None] = []
-    for token, piece in enumerate(tokenizer.convert_ids_to_tokens(range(len(tokenizer)))):
-        if piece is None or (token in added and added[token].special):
-            out.append(None)
-        elif token in added:
-            out.append(added[token].content.encode())
-        elif byte_level:
-            known = all(letter in _BYTES for letter in piece)
-            out.append(bytes(_BYTES[letter] for letter in piece) if known else None)
-        elif len(piece) == 6 and piece.startswith("<0x"):
-            out.append(bytes([int(piece[3:5], 16)]))
-        else:
-            out.append(piece.replace(_SPACE, " ").encode())
-    return out
 
 
 def _letters() -> dict[int, str]:

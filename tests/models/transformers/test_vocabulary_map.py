@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tokenizers import Tokenizer, models
+from tokenizers import AddedToken, Tokenizer, models
 from tokenizers_of_two_kinds import TEXT, byte_level, sentence_piece
 from transformers import PreTrainedTokenizerFast
 
 from mmspec.errors import InputError
-from mmspec.models.transformers.vocabulary_map import VocabularyMap, same_words
+from mmspec.models.transformers.vocabulary_map import (
+    VocabularyMap,
+    same_words,
+    vocabulary_map,
+)
 
 KINDS = {
     "byte-level": byte_level(420),
@@ -41,17 +45,72 @@ def test_shared_tokens_are_those_of_the_same_bytes(target, drafter):
     pairs = dict(zip(target_ids, drafter_ids, strict=True))
     assert pairs.pop(one.eos_token_id) == other.eos_token_id
     assert len(pairs) > 20
-    known = {one.convert_ids_to_tokens(token) for token in pairs}
-    # the sign of a space differs, the bytes do not
-    signs = [{"Ġred", "▁red"} & {*tokenizer.get_vocab()} for tokenizer in (one, other)]
-    assert not all(signs) or signs[0] <= known
-    if "smaller" not in (target, drafter):
-        assert all(signs)
     for token, own in pairs.items():
         assert words.spelled(token) == (own,)
         texts = [t.convert_ids_to_tokens(i) for t, i in ((one, token), (other, own))]
-        plain = [text.replace("Ġ", " ").replace("▁", " ") for text in texts]
-        assert plain[0] == plain[1] or any(p.startswith("<0x") for p in texts)
+        signs = {text.replace("Ġ", " ").replace("▁", " ") for text in texts}
+        if len(signs) > 1:  # a byte to fall back on, where texts have no other token for it
+            (name,) = (text for text in texts if text.startswith("<0x"))
+            letter = chr(int(name[3:5], 16)).replace(" ", "▁")
+            assert letter not in KINDS["sentence-piece"].get_vocab()
+
+
+def test_letters_are_shared_as_texts_have_them():
+    """Not as bytes to fall back on, which come first in such vocabularies."""
+    one, other = KINDS["byte-level"], KINDS["sentence-piece"]
+    for first, second in ((one, other), (other, one), (other, other)):
+        words = VocabularyMap(first, second, len(first), len(second))
+        for letter in "atr":
+            (token,) = first.convert_tokens_to_ids([letter])
+            assert words.spelled(token) == (second.convert_tokens_to_ids(letter),)
+            assert token in words.shared[0]
+
+
+def test_special_tokens_are_shared_by_name():
+    one, other = byte_level(300, "<|end|>"), byte_level(420, "<|end|>")
+    for words_ in (one, other):
+        words_.add_special_tokens({"additional_special_tokens": ["<|user|>"]})
+    one.add_special_tokens({"additional_special_tokens": ["<|user|>", "<|tool|>"]})
+    words = VocabularyMap(one, other, len(one), len(other))
+    name = "<|user|>"
+    user, own = (words_.convert_tokens_to_ids(name) for words_ in (one, other))
+    assert words.spelled(user) == (own,)
+    tool = one.convert_tokens_to_ids("<|tool|>")
+    assert other.decode(list(words.spelled(tool))) == "<|tool|>"
+    ids = torch.tensor([[user, *one("a star")["input_ids"], tool, *one("red")["input_ids"]]])
+    told = words.retold(ids, None)["input_ids"][0].tolist()
+    assert told[0] == own
+    assert other.decode(told) == "<|user|>a starred"  # one that it lacks is left out
+
+
+def test_models_of_fewer_rows_than_words():
+    """Tokens beyond a model's laws are neither shared nor read."""
+    one, other = KINDS["byte-level"], KINDS["smaller"]
+    words = VocabularyMap(one, other, 300, 280)
+    assert int(words.shared[0].max()) < 300
+    assert int(words.shared[1].max()) < 280
+    logits = torch.zeros(1, 280)
+    assert words.widened(logits).shape == (1, 300)
+    ids = one(" ".join(TEXT))["input_ids"]
+    assert max(piece for token in ids for piece in words.spelled(token)) < 280
+    assert int(words.retold(torch.tensor([ids]), None)["input_ids"].max()) < 280
+
+
+def test_added_tokens_of_spaces():
+    """As Gemma's: two signs of a space are two spaces."""
+    one, other = sentence_piece(120), KINDS["byte-level"]
+    one.add_tokens([AddedToken("▁▁", normalized=False, special=False)])
+    words = VocabularyMap(one, other, len(one), len(other))
+    (two,) = one.convert_tokens_to_ids(["▁▁"])
+    assert other.decode(list(words.spelled(two))) == "  "
+
+
+def test_a_map_is_made_once():
+    one, other = KINDS["byte-level"], KINDS["smaller"]
+    sizes = len(one), len(other)
+    made = vocabulary_map(one, other, *sizes)
+    assert vocabulary_map(one, other, *sizes) is made
+    assert vocabulary_map(one, other, len(one) + 1, len(other)) is not made
 
 
 def test_laws_are_over_the_targets_tokens():
@@ -87,7 +146,11 @@ def test_prompts_are_told_in_its_own_tokens():
 
 
 def test_same_words():
-    assert same_words(KINDS["smaller"], byte_level(300, "</s>"))
+    """More of them behind are the same, too."""
+    one, more = byte_level(300, "</s>"), byte_level(300, "</s>")
+    more.add_tokens(["<think>"])
+    assert same_words(one, more)
+    assert same_words(more, one)
     assert not same_words(KINDS["smaller"], KINDS["byte-level"])
 
 

@@ -1,0 +1,116 @@
+"""A language model drafts for one that sees: of the same words, and of others."""
+
+from __future__ import annotations
+
+import pytest
+import texts
+import torch
+from PIL import Image
+from processors import processor
+from tokenizers_of_two_kinds import sentence_piece
+from transformers import (
+    CLIPVisionConfig,
+    LlamaConfig,
+    LlavaConfig,
+    LlavaForConditionalGeneration,
+)
+
+import mmspec
+from mmspec.errors import InputError
+from mmspec.models.transformers.tiny import randomized
+
+ASKS = ["what is it?", "how many are there?"]
+PICTURES = [Image.new("RGB", (20, 24), "red"), [Image.new("RGB", (16, 16), "blue")] * 2]
+
+
+@pytest.fixture(scope="module")
+def seeing():
+    """A model that sees, and its processor, whose tokenizer knows bytes alone."""
+    made = processor("llava")
+    words = made.tokenizer
+    text = LlamaConfig(
+        vocab_size=len(words),
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        pad_token_id=0,
+    )
+    vision = CLIPVisionConfig(
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        image_size=16,
+        patch_size=8,
+    )
+    config = LlavaConfig(
+        vision_config=vision,
+        text_config=text,
+        image_token_index=words.convert_tokens_to_ids("<image>"),
+        image_seq_length=4,
+        vision_feature_layer=-1,
+        tie_word_embeddings=False,
+    )
+    model = randomized(LlavaForConditionalGeneration(config), torch.float64, 0)
+    model.generation_config.eos_token_id = None
+    return model, made
+
+
+@pytest.fixture(params=["same words", "other words"])
+def pipe(request, seeing):
+    model, made = seeing
+    if request.param == "same words":
+        own = {"drafter": texts.model(made.tokenizer, seed=1)}
+    else:
+        words = sentence_piece(120)
+        own = {"drafter": texts.model(words, seed=1), "drafter_tokenizer": words}
+    return mmspec.VlmPipeline(model, made, **own)
+
+
+@pytest.mark.parametrize("method", ["draft", "tree", "pearl"])
+def test_greedy_answers_are_the_models_own(pipe, method):
+    """About one picture and about two, and one at a time or together."""
+    pipe.enable_speculation("plain")
+    plain = pipe(ASKS, PICTURES, max_new_tokens=16)
+    pipe.enable_speculation(method)
+    for size in (None, 1):
+        out = pipe(ASKS, PICTURES, max_new_tokens=16, batch_size=size)
+        assert out.tokens == plain.tokens
+        assert out.stats.fault is None
+        assert out.stats.draft_visual_tokens == []
+        assert sum(out.stats.drafted) > 0 or method == "pearl"
+
+
+def test_the_drafter_reads_the_question(pipe):
+    """And nothing in the place of pictures."""
+    pipe.enable_speculation("draft")
+    drafting, read = pipe.prepared().drafting, []
+    own = drafting.own
+    drafting.own = lambda given, inputs: read.append(own(given, inputs)) or read[-1]
+    pipe(ASKS, PICTURES, max_new_tokens=2)
+    words = pipe.drafter_words or pipe.processor.tokenizer
+    texts_ = [
+        words.decode(row[keep.bool()], skip_special_tokens=True)
+        for row, keep in zip(read[0]["input_ids"], read[0]["attention_mask"], strict=True)
+    ]
+    assert [text.strip() for text in texts_] == [f"User: {ask}Assistant:" for ask in ASKS]
+
+
+def test_a_folder_brings_it_along(pipe, tmp_path):
+    pipe.enable_speculation("draft")
+    pipe.save_pretrained(tmp_path / "saved")
+    again = mmspec.VlmPipeline.from_pretrained(tmp_path / "saved", dtype="float64")
+    again.enable_speculation("draft")
+    assert (again.drafter_tokenizer is None) == (pipe.drafter_tokenizer is None)
+    one, other = (p(ASKS, PICTURES, max_new_tokens=6) for p in (pipe, again))
+    assert one.tokens == other.tokens
+    assert one.stats.drafted == other.stats.drafted
+
+
+def test_a_drafter_that_sees_needs_its_processor(seeing):
+    model, made = seeing
+    pipe = mmspec.VlmPipeline(model, made, drafter=model, drafter_tokenizer=sentence_piece(120))
+    pipe.enable_speculation("draft")
+    with pytest.raises(InputError, match="of other words needs a drafter_processor"):
+        pipe(ASKS[0], PICTURES[0], max_new_tokens=2)
