@@ -15,7 +15,7 @@ PROMPTS = (
 )
 METHODS = {
     "plain": ("plain decoding", SpecConfig("plain")),
-    "scd": ("scd: the same law", SpecConfig("scd")),
+    "scd": ("scd: the same law", SpecConfig("scd", window=32)),
     "mulo-sd": ("mulo-sd: lossy,\nsmall picture first", SpecConfig("mulo-sd")),
 }
 SIDE, GAP, LEFT, TOP = 160, 10, 190, 46

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from ..options import Options, option
 from ..part import Offers, Preset, Rule
-from .shared import LONG, NearestOptions
+from .shared import NearestOptions
 
 
 class LanternOptions(NearestOptions):
@@ -132,7 +132,6 @@ PARTS = (
         "tokens of about the same probability are judged as a group",
         knob="group_size",
         sweep=(3, 10, 20, 50),
-        settings=LONG,
     ),
     Preset(
         "cool-sd",
@@ -141,6 +140,5 @@ PARTS = (
         "the ratio test is relaxed, and less so further into the draft",
         knob="cool_delta",
         sweep=(0.5, 1.0, 2.0, 4.0),
-        settings=LONG,
     ),
 )

@@ -9,7 +9,6 @@ from ..part import DraftOptions
 
 Siblings = Literal["without-replacement", "independent", "top"]
 CHAIN: Any = dict(depth="num_draft_tokens", knob="num_draft_tokens")  # of drafters of chains
-LONG = {"window": 32}  # of windows whose tokens stay put: longer ones make later drafts better
 ONE_LAW: Any = dict(one_law=lambda options: True)  # and of those whose nodes have one law
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from ..options import option
 from ..part import Drafter, DraftOptions, Offers, Preset
 from .heads import head_preset
-from .shared import LONG, SiblingsOptions
+from .shared import SiblingsOptions
 from .windows import RefinedOptions, WindowOptions
 
 
@@ -214,14 +214,14 @@ PARTS = (
         "proactive-jacobi",
         "recursive",
         "coupled Jacobi with other candidates at the first positions",
-        settings={**LONG, "tree_widths": (3, 3)},
+        settings={"tree_widths": (3, 3)},
     ),
     Preset(
         "sjd-pac-refined",
         "refined-proactive",
         "recursive",
         "a coupled window with candidates in front, which a smaller model corrects",
-        settings={**LONG, "tree_widths": (4, 4), "refinements": 3},
+        settings={"window": 32, "tree_widths": (4, 4), "refinements": 3},
     ),
     Preset("merged", "merged", "recursive", "several drafters' trees, fused"),
     Preset(

@@ -6,7 +6,6 @@ from typing import Any, Literal
 
 from ..options import option
 from ..part import Drafter, DraftOptions, Preset
-from .shared import LONG
 
 JacobiInit = Literal["uniform", "previous", "above"]
 
@@ -89,7 +88,6 @@ PARTS = (
         "Jacobi whose tokens stay put (coupled)",
         knob="window",
         sweep=(4, 8, 16, 32),
-        settings=LONG,
     ),
     Preset(
         "scd-refined",
@@ -98,13 +96,11 @@ PARTS = (
         "a coupled window, which a smaller model corrects as its tokens change",
         knob="window",
         sweep=(8, 16, 32, 48),
-        settings=LONG,
     ),
     Preset(
         "scd-gumbel",
         "gumbel-jacobi",
         "token",
         "Jacobi whose tokens stay put (one noise per place)",
-        settings=LONG,
     ),
 )
