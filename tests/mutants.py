@@ -73,7 +73,7 @@ TESTS: dict[str, tuple[str, int]] = {
     "engine/draft": ("engine/draft engine/advance", 5),
     "engine/warp": ("engine/warp", 5),
     "draft/ahead": ("draft/ahead", 4),
-    "draft/beside": ("draft/ahead", 2),
+    "draft/beside": ("draft/beside", 2),
     "draft/jacobi/coupled": ("draft/jacobi/jacobi", 4),
     "draft/tree/dynamic_tree": ("draft/tree/dynamic_tree", 5),
     "draft/image/grid": ("draft/image/grid", 2),

@@ -1,11 +1,11 @@
 """Drafting ahead: while the target reads a draft, the next one is drafted behind it (PEARL).
 
 Liu et al. 2025, "PEARL: Parallel Speculative Decoding with Adaptive Draft Length". While the target
-reads γ tokens, γ more are drawn behind them, as if all of them stood. The first of these is judged
-with the draft, by the law that the target's own token is drawn from (`engine.accept.guess`). If it
-stands, the others are the next draft, and drafting has taken no time of its own. If anything falls,
-they are thrown away, and the target's next call reads no draft: meanwhile γ tokens are drawn again,
-and the first of them is judged by that call. A text that is drafted well is thus one long draft.
+reads γ tokens, γ + 1 more are drawn behind them, as if all of them stood. The first of these, a
+guess, is judged with the draft, by the law that the target's own token is drawn from
+(`engine.accept.guess`). If it stands, the others are the next draft. If anything falls, they are
+thrown away, and the target's next call reads no draft: meanwhile as many are drawn again, and the
+first of them is judged by that call. A text that is drafted well is thus one long draft.
 
 Every token is judged once, by the rule's own coins, against the law that it was drawn from. So the
 output keeps the rule's contract at any temperature. The authors' first code derives its coins from
@@ -20,13 +20,12 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from ..engine.accept.chain import pick
 from ..engine.coins import RoundCoins
 from ..engine.draft import Context, Draft, Scores, Verdict
 from ..engine.laws import Categorical
 from ..engine.protocols import Drafter
 from .beside import Beside, Place, beside
-from .draft_model import TokenModel
+from .draft_model import TokenModel, laws_at
 from .sound_laws import faults, mended
 
 Chain = tuple[Tensor, Tensor, Tensor]
@@ -66,13 +65,7 @@ class ChainAhead:
             known: positions before these have been read.
             ends, count, coins: where to begin, how far to go, and chance.
         """
-        width = max(1, *(end - k for end, k in zip(ends, known, strict=True)))
-        start = [max(-1, end - width) for end in ends]
-        places = torch.tensor(start, device=tokens.device)[:, None]
-        places = (places + torch.arange(width, device=tokens.device)).clamp_min(0)
-        laws = self.model.extend(tokens.gather(1, places), start)
-        last = torch.tensor([end - 1 - s for end, s in zip(ends, start, strict=True)])
-        law = pick(laws, last.to(tokens.device))
+        law = laws_at(self.model, tokens, ends, known)
         drawn, drawn_from, good = list[Tensor](), list[Tensor](), list[Tensor]()
         for n in range(count):
             if n:

@@ -39,22 +39,32 @@ def catch_up(context: Context, known: list[int]) -> tuple[Tensor, list[int]]:
     Row b has read the positions before `known[b]`. Rows that know more than others re-read a token
     or two: one width for the whole batch.
     """
-    width = max(b - k for b, k in zip(context.base, known, strict=True))
-    start = [max(-1, b - width) for b in context.base]
-    positions = torch.tensor(start, device=context.tokens.device)[:, None]
-    positions = positions + torch.arange(width, device=positions.device)
-    return context.tokens.gather(1, positions.clamp_min(0)), start
+    return _unread(context.tokens, context.base, known)
 
 
 def laws_behind(model: TokenModel, context: Context, known: list[int]) -> Tensor:
     """Laws `[B, V]` behind the last committed tokens, of a model that has read up to `known`."""
-    inputs, start = catch_up(context, known)
+    return laws_at(model, context.tokens, context.base, known)
+
+
+def laws_at(model: TokenModel, tokens: Tensor, ends: list[int], known: list[int]) -> Tensor:
+    """Laws `[B, V]` behind the first `ends[b]` tokens of every row of `tokens [B, …]`."""
+    inputs, start = _unread(tokens, ends, known)
     laws = model.extend(inputs, start)
     # a row that came less far than others has read a little past its end
-    last = [b - 1 - s for b, s in zip(context.base, start, strict=True)]
+    last = [end - 1 - s for end, s in zip(ends, start, strict=True)]
     if min(last) == laws.shape[1] - 1:
         return laws[:, -1]
     return pick(laws, torch.tensor(last, device=laws.device))
+
+
+def _unread(tokens: Tensor, ends: list[int], known: list[int]) -> tuple[Tensor, list[int]]:
+    """Those of a row's first `ends[b]` tokens that `catch_up` says, one at least."""
+    width = max(1, *(end - k for end, k in zip(ends, known, strict=True)))
+    start = [max(-1, end - width) for end in ends]
+    positions = torch.tensor(start, device=tokens.device)[:, None]
+    positions = positions + torch.arange(width, device=positions.device)
+    return tokens.gather(1, positions.clamp_min(0)), start
 
 
 class TreeModelDrafter(Drafter):

@@ -165,9 +165,7 @@ class Draft:
     faulty: Tensor | None = None
     calls: int = 0
     read: int = 0
-    _ancestors: tuple[Tensor | None, Tensor] | None = field(
-        default=None, init=False, repr=False, compare=False
-    )
+    _ancestors: tuple[Tensor | None, Tensor] | None = field(default=None, init=False, repr=False)
 
     @property
     def levels(self) -> int:

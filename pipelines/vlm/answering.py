@@ -150,7 +150,7 @@ class AnsweringPipeline(SpeculativePipeline):
         head = None if config.head is None else dict(self.heads or {}).get(config.head.name)
         known, networks = self._known.pop(config, None), (small, head)
         own = self.drafter_words if small is not None else None
-        both = None if own is None else (self.words, own)
+        both = (None, None) if own is None else (self.words, own)
         made_of = None if known is None else (known.drafting.networks, known.drafting.tokenizers)
         if known is None or known.model is not self.model or made_of != (networks, both):
             known = SpeculativeGeneration(self.model, config.config, *networks, both)

@@ -60,21 +60,23 @@ class Drafting:
         config: ResolvedConfig,
         drafter: PreTrainedModel | None = None,
         head: PublishedHead | None = None,
-        tokenizers: tuple[Any, Any] | None = None,
+        tokenizers: tuple[Any, Any] = (None, None),
     ) -> None:
         self.target, self.config, self.head = target, config, head
         self.networks = drafter, head
         self.tokenizers = tokenizers
+        if (tokenizers[0] is None) != (tokenizers[1] is None):
+            raise InputError("a drafter of other words needs both tokenizer and drafter_tokenizer")
+        if drafter is None and None not in tokenizers:
+            raise InputError("there are tokenizers of a draft model, and no draft model")
         self.words: VocabularyMap | None = None
         self.drafter = None if drafter is None else probed(drafter)
         if self.drafter is not None:
             self.drafter.round_weights(config.config.draft_weights)
             sizes = target.vocab_size, self.drafter.vocab_size
-            same = tokenizers is None or same_words(*tokenizers)
-            if tokenizers is not None and not (same and self.share_words(*sizes)):
+            given = None not in tokenizers
+            if given and not (same_words(*tokenizers) and self.share_words(*sizes)):
                 self.words = vocabulary_map(*tokenizers, *sizes)
-        elif tokenizers is not None:
-            raise InputError("there are tokenizers of a draft model, and no draft model")
         weights = config.draft_weights
         self.rounded = target.rounded(weights) if config.rounds and weights else None
         self._check_needs()

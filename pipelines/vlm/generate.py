@@ -10,13 +10,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import (
-    GenerationConfig,
-    GenerationMixin,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
+from transformers import GenerationConfig, GenerationMixin, PreTrainedModel
 from transformers.generation import GenerateDecoderOnlyOutput, StoppingCriteriaList
+from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from ...draft.guarded import GuardedDrafter
 from ...draft.tree.successors import SuccessorTable
@@ -96,21 +92,17 @@ def enable_speculation(
             `pipe.vision_language_encoder` of a `GlmImagePipeline`.
         config: how, or the name of a method, such as "draft" or "gsd[window=48]"; None: a draft
             model's or the head's if there is one, or else what suits the model.
-        drafter: a smaller transformers model, for methods that have one: of the same vocabulary
-            (but for rows of padding), or of another if both tokenizers are given.
+        drafter: a smaller transformers model, of the same vocabulary unless tokenizers are given.
         head: a draft head for this very model (`mmspec.load_head`), for methods
             that have one. It is moved to where the model is, in its dtype.
         listener: hears of every generation, such as an `OnlineLearner`.
-        tokenizer, drafter_tokenizer: of the model and of a drafter with other words. It drafts
-            among the tokens that both have, and reads the prompt in its own.
+        tokenizer, drafter_tokenizer: of the model and of a drafter with other words.
 
     Raises:
         InputError: the model or the combination can't speculate.
     """
-    if (tokenizer is None) != (drafter_tokenizer is None):
-        raise InputError("a drafter of other words needs both tokenizer and drafter_tokenizer")
-    tokenizers = None if tokenizer is None else (tokenizer, drafter_tokenizer)
-    speculation = SpeculativeGeneration(model, config, drafter, head, tokenizers)
+    words = tokenizer, drafter_tokenizer
+    speculation = SpeculativeGeneration(model, config, drafter, head, words)
     speculation.listener = listener
     disable_speculation(model)
     speculation.before = vars(model).get("generate")
@@ -159,7 +151,7 @@ class SpeculativeGeneration:
         config: SpecConfig | str | None,
         drafter: PreTrainedModel | None = None,
         head: PublishedHead | None = None,
-        tokenizers: tuple[Any, Any] | None = None,
+        tokenizers: tuple[Any, Any] = (None, None),
     ) -> None:
         if getattr(type(model), "generate", None) is not GenerationMixin.generate:
             raise InputError(f"{type(model).__name__} does not generate as transformers' models do")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 
@@ -25,7 +23,6 @@ from toys import (
 )
 
 from mmspec.draft.ahead import AheadDrafter
-from mmspec.draft.beside import Here, Process, beside
 from mmspec.draft.draft_model import ModelDrafter
 from mmspec.draft.guarded import GuardedDrafter
 from mmspec.engine.accept.block import BlockRule
@@ -41,7 +38,6 @@ from mmspec.engine.proof.enumeration import enumerate_law
 from mmspec.engine.protocols import Engine
 from mmspec.engine.stats import SpecStats
 from mmspec.engine.warp import Warp
-from mmspec.errors import InputError
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
 PLACES = (
@@ -275,46 +271,6 @@ def test_the_place_changes_nothing(place, at_once, threads):
     assert out == there
     assert sum(stats.accepted) > 0
     assert torch.get_num_threads() == threads
-
-
-@needs_fork
-def test_threads_are_given_back_after_the_last_process(threads):
-    places = [Process(object()) for _ in range(2)]
-    assert torch.get_num_threads() == 1
-    places[0].close()
-    assert torch.get_num_threads() == 2
-    places[1].close()
-    assert torch.get_num_threads() == 3
-
-
-@needs_fork
-def test_a_process_ends_with_its_caller():
-    """One that is killed closes nothing; and a handler of the caller's for its end is not run."""
-    code = """
-import os, signal, sys
-from mmspec.draft.beside import Process
-signal.signal(signal.SIGTERM, lambda *_: None)
-closed, left = Process(object()), Process(object())
-closed.close()
-os.kill(os.getpid(), signal.SIGKILL)
-"""
-    # waits until the process that is left lets go of the output
-    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, timeout=120)
-    assert done.returncode == -signal.SIGKILL
-
-
-def test_a_process_is_for_networks_on_a_processor():
-    with pytest.raises(InputError, match="'process' is for networks on a processor"):
-        beside(object(), torch.device("cuda"), "process")
-
-
-def test_what_works_beside_where_nobody_says(threads):
-    worker, cpu = object(), torch.device("cpu")
-    made = beside(worker, cpu, None)
-    assert isinstance(made, Process if sys.platform == "linux" else Here)
-    made.close()
-    torch.set_num_threads(1)
-    assert isinstance(beside(worker, cpu, None), Here)
 
 
 def test_fewer_calls_than_the_plain_loop_and_no_more_tokens_read_than_by_drafts():

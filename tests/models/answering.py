@@ -46,9 +46,12 @@ def processor(text: str = WORDS) -> LlavaProcessor:
     )
 
 
-def model(layers: int, seed: int, eos: int | None = None) -> LlavaForConditionalGeneration:
+def model(
+    layers: int, seed: int, eos: int | None = None, words: int | None = None, image: int = 3
+) -> LlavaForConditionalGeneration:
+    """A model of random weights over so many words, of which `image` stands for a picture's."""
     text = dict(
-        vocab_size=len(WORDS.split()),
+        vocab_size=words or len(WORDS.split()),
         hidden_size=32,
         intermediate_size=48,
         num_hidden_layers=layers,
@@ -71,7 +74,7 @@ def model(layers: int, seed: int, eos: int | None = None) -> LlavaForConditional
     config = LlavaConfig(
         vision_config=CLIPVisionConfig(**vision),
         text_config=LlamaConfig(**text),
-        image_token_id=3,
+        image_token_id=image,
     )
     with torch.random.fork_rng():
         torch.manual_seed(seed)

@@ -64,6 +64,19 @@ def model(words: Any, seed: int = 0) -> LlamaForCausalLM:
     return made.double().eval()
 
 
+def check_seeds(pipe: Any, prompts: list[str]) -> list[list[int]]:
+    """Check that a seed draws the same answer alone and in a batch; returns the answers' tokens."""
+
+    def seeds() -> list[torch.Generator]:
+        return [torch.Generator().manual_seed(n) for n in range(len(prompts))]
+
+    how = {"max_new_tokens": 12, "temperature": 1.0}
+    together = pipe(prompts, generator=seeds(), **how).tokens
+    for n, prompt in enumerate(prompts):
+        assert pipe(prompt, generator=seeds()[n], **how).tokens[0] == together[n]
+    return together
+
+
 def write_gguf(path: Path, llama: LlamaForCausalLM, words: Any, bits: int = 32) -> Path:
     """A file as llama.cpp's converter writes it, in float32 or in blocks of eight bits."""
     writer, config = GGUFWriter(path, "llama"), llama.config

@@ -98,9 +98,6 @@ PARTS = (
         sweep=(8, 16, 32, 48),
     ),
     Preset(
-        "scd-gumbel",
-        "gumbel-jacobi",
-        "token",
-        "Jacobi whose tokens stay put (one noise per place)",
+        "scd-gumbel", "gumbel-jacobi", "token", "Jacobi whose tokens stay put (one noise per place)"
     ),
 )

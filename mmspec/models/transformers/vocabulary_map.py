@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from ...errors import InputError
 
@@ -22,17 +23,14 @@ _SPACE = "▁"  # SentencePiece's
 
 
 def vocabulary_map(target: Any, drafter: Any, target_size: int, drafter_size: int) -> VocabularyMap:
-    """The `VocabularyMap` of these tokenizers and sizes, made once."""
-    known = _MAPS.setdefault(target, WeakKeyDictionary()).setdefault(drafter, {})
-    key = (len(target), len(drafter), target_size, drafter_size)
-    if key not in known:
-        known[key] = VocabularyMap(target, drafter, target_size, drafter_size)
-    return known[key]
+    """The `VocabularyMap` of these tokenizers and sizes; the last ones that were made are kept."""
+    return _made(target, drafter, target_size, drafter_size, len(target), len(drafter))
 
 
-_MAPS: WeakKeyDictionary[Any, WeakKeyDictionary[Any, dict[tuple[int, ...], VocabularyMap]]] = (
-    WeakKeyDictionary()
-)
+@lru_cache(maxsize=4)  # it takes a second for 150,000 tokens
+def _made(target: Any, drafter: Any, size: int, drafter_size: int, *_: int) -> VocabularyMap:
+    """A map; tokens that were added since make another."""
+    return VocabularyMap(target, drafter, size, drafter_size)
 
 
 def same_words(one: Any, other: Any) -> bool:
@@ -99,13 +97,12 @@ class VocabularyMap:
         """
         real = torch.ones_like(ids) if mask is None else mask
         rows = [row[keep.bool()].tolist() for row, keep in zip(ids, real, strict=True)]
-        told = [self._told(row) for row in rows]
-        width = max(map(len, told))
-        out = torch.zeros(len(told), width, dtype=torch.long)
-        kept = torch.zeros_like(out)
-        for place, row in enumerate(told):
-            out[place, width - len(row) :], kept[place, width - len(row) :] = torch.tensor(row), 1
-        return {"input_ids": out.to(ids.device), "attention_mask": kept.to(ids.device)}
+        told = [torch.tensor(self._told(row), device=ids.device) for row in rows]
+        out, kept = (
+            pad_sequence(each, True, padding_side="left")
+            for each in (told, [torch.ones_like(row) for row in told])
+        )
+        return {"input_ids": out, "attention_mask": kept}
 
     def _told(self, row: Sequence[int]) -> list[int]:
         """One prompt, text by text between its special tokens."""

@@ -82,14 +82,7 @@ def test_the_same_model_in_other_words_drafts_what_stands(words, method, calls):
 
 def test_a_seed_means_the_same_alone_and_in_a_batch(pipe):
     pipe.enable_speculation("draft")
-
-    def seeds():
-        return [torch.Generator().manual_seed(n) for n in range(3)]
-
-    together = pipe(PROMPTS, max_new_tokens=12, temperature=1.0, generator=seeds())
-    for n, prompt in enumerate(PROMPTS):
-        alone = pipe(prompt, max_new_tokens=12, temperature=1.0, generator=seeds()[n])
-        assert alone.tokens[0] == together.tokens[n]
+    texts.check_seeds(pipe, PROMPTS)
 
 
 def test_a_folder_holds_the_drafters_tokenizer(pipe, tmp_path):

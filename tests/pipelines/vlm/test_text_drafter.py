@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
+import answering
 import pytest
 import texts
-import torch
 from PIL import Image
 from processors import processor
 from tokenizers_of_two_kinds import sentence_piece
-from transformers import (
-    CLIPVisionConfig,
-    LlamaConfig,
-    LlavaConfig,
-    LlavaForConditionalGeneration,
-)
 
 import mmspec
 from mmspec.errors import InputError
-from mmspec.models.transformers.tiny import randomized
 
 ASKS = ["what is it?", "how many are there?"]
 PICTURES = [Image.new("RGB", (20, 24), "red"), [Image.new("RGB", (16, 16), "blue")] * 2]
@@ -27,34 +20,9 @@ PICTURES = [Image.new("RGB", (20, 24), "red"), [Image.new("RGB", (16, 16), "blue
 def seeing():
     """A model that sees, and its processor, whose tokenizer knows bytes alone."""
     made = processor("llava")
-    words = made.tokenizer
-    text = LlamaConfig(
-        vocab_size=len(words),
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        pad_token_id=0,
-    )
-    vision = CLIPVisionConfig(
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        image_size=16,
-        patch_size=8,
-    )
-    config = LlavaConfig(
-        vision_config=vision,
-        text_config=text,
-        image_token_index=words.convert_tokens_to_ids("<image>"),
-        image_seq_length=4,
-        vision_feature_layer=-1,
-        tie_word_embeddings=False,
-    )
-    model = randomized(LlavaForConditionalGeneration(config), torch.float64, 0)
-    model.generation_config.eos_token_id = None
-    return model, made
+    image = made.tokenizer.convert_tokens_to_ids("<image>")
+    model = answering.model(2, 0, words=len(made.tokenizer), image=image)
+    return model.double(), made
 
 
 @pytest.fixture(params=["same words", "other words"])
