@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from .methods import SpecConfig
     from .models.embedded import embedded_folder
     from .models.heads.loading import load_head
+    from .models.transformers.grammar import GrammarProcessor
     from .pipelines.continuous.pipeline import ContinuousImagePipeline
     from .pipelines.image.pipeline import ImagePipeline
     from .pipelines.text.chat import Chat
@@ -24,6 +25,7 @@ __version__ = "0.2.0"
 __all__ = [
     "Chat",
     "ContinuousImagePipeline",
+    "GrammarProcessor",
     "ImagePipeline",
     "InputError",
     "OnlineLearner",
@@ -41,6 +43,7 @@ __all__ = [
 _LAZY = {
     "Chat": "mmspec.pipelines.text.chat:Chat",
     "ContinuousImagePipeline": "mmspec.pipelines.continuous.pipeline:ContinuousImagePipeline",
+    "GrammarProcessor": "mmspec.models.transformers.grammar:GrammarProcessor",
     "ImagePipeline": "mmspec.pipelines.image.pipeline:ImagePipeline",
     "InputError": "mmspec.errors:InputError",
     "OnlineLearner": "mmspec.train.heads.online:OnlineLearner",

@@ -1,4 +1,4 @@
-"""Stopping criteria: a length, end tokens, stop strings, the clock."""
+"""Stopping criteria: a length, end tokens, stop strings, the clock, a user's own."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from transformers.generation.stopping_criteria import (
 )
 
 from ..engine.draft import Context
+from ..engine.protocols import Stop
 from ..errors import InputError
-from ..models.transformers.prompted import refuse
+from ..models.transformers.read_texts import ReadTexts, of_one_row
 
 _PARTIAL = "\N{REPLACEMENT CHARACTER}"  # of a character whose last bytes are still to come
 
@@ -36,17 +37,18 @@ class StopText(StoppingCriteria):
 
 @dataclass(frozen=True)
 class Stops:
-    """Stopping criteria of a call: total length, end tokens, deadline, stop strings."""
+    """Stopping criteria of a call: total length, end tokens, deadline, stop strings, and others."""
 
     length: int
     eos: tuple[int, ...] = ()
     until: float = math.inf
     text: StopText | None = None
+    others: tuple[Any, ...] = ()
 
     @classmethod
     def of(cls, criteria: Sequence[Any]) -> Stops:
         """Read transformers' stopping criteria, of which one must bound the length."""
-        lengths, eos, until, text = [], [], math.inf, None
+        lengths, eos, until, text, others = [], [], math.inf, None, []
         for one in criteria:
             if type(one) is MaxLengthCriteria:
                 lengths.append(one.max_length)
@@ -57,10 +59,57 @@ class Stops:
             elif type(one) is StopText:
                 text = one
             else:
-                refuse(f"the stopping criterion {type(one).__name__}")
+                others.append(one)
         if not lengths:
             raise InputError("the output has no end; give max_new_tokens")
-        return cls(min(lengths), tuple(eos), until, text)
+        return cls(min(lengths), tuple(eos), until, text, tuple(others))
+
+    def looking(self, prompt: Tensor) -> Stop | None:
+        """Make what looks at the text behind the prompt `[N, T]`; None: nothing does."""
+        stops: list[Stop] = [StopCriteria(self.others, prompt)] if self.others else []
+        if self.text is not None:
+            stops.append(StopStrings(self.text, prompt))
+        if not stops:
+            return None
+        return lambda *told: torch.stack([stop(*told) for stop in stops]).amin(0)
+
+
+class StopCriteria:
+    """The first emitted token at which one of a user's criteria says stop.
+
+    They are asked behind every token, one after the other. A batch is whole and in order, as
+    transformers' would be; the row's own answer counts. There are no scores.
+
+    Args:
+        criteria: called with ids `[N, T]` and None, say for every row whether it is over.
+        prompt: ids `[N, T]`.
+    """
+
+    def __init__(self, criteria: Sequence[Any], prompt: Tensor) -> None:
+        self.criteria, self.prompt = criteria, prompt
+
+    def __call__(self, context: Context, emitted: Tensor, counts: Tensor) -> Tensor:
+        texts = ReadTexts(self.prompt, context)
+        rows = zip(emitted.tolist(), counts.tolist(), context.finished, strict=True)
+        ends = [
+            emitted.shape[1] + 1 if over else self._first(texts, row, tokens[:count])
+            for row, (tokens, count, over) in enumerate(rows)
+        ]
+        return torch.tensor(ends, device=emitted.device)
+
+    def _first(self, texts: ReadTexts, row: int, tokens: list[int]) -> int:
+        for count in range(1, len(tokens) + 1):
+            ids = texts.behind(row, tokens[:count])
+            if any(self._over(one, texts, texts.samples[row], ids) for one in self.criteria):
+                return count
+        return len(tokens) + 1
+
+    @staticmethod
+    def _over(criterion: Any, texts: ReadTexts, sample: int, ids: Tensor) -> bool:
+        def read(whole: Tensor) -> Tensor:
+            return torch.as_tensor(criterion(whole, None))
+
+        return bool(of_one_row(texts, ids, sample, read))
 
 
 class StopStrings:
@@ -77,9 +126,10 @@ class StopStrings:
         self.width = 4 * max(map(len, stop.strings)) + 4
         self.prompt: list[list[int]] = prompt[:, -self.width :].tolist()
 
-    def __call__(self, context: Context, emitted: Tensor) -> Tensor:
+    def __call__(self, context: Context, emitted: Tensor, counts: Tensor) -> Tensor:
         ends = []
-        for row, tokens in enumerate(emitted.tolist()):
+        rows = zip(emitted.tolist(), counts.tolist(), strict=True)
+        for row, tokens in enumerate(tokens[:count] for tokens, count in rows):
             done = context.base[row]
             own = context.tokens[row, max(0, done - self.width) : done].tolist()
             sample = row if context.samples is None else context.samples[row]

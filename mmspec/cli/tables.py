@@ -1,4 +1,4 @@
-"""Tables of pages: `mmspec eval table` and `matrix`, made from reports, `causal` from trials."""
+"""Tables of pages: `mmspec eval table` and `matrix`, made from reports, the others from trials."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ def add_tables(actions: Any) -> None:
         ("table", "speed and quality of many reports in Markdown tables", _table),
         ("matrix", "methods by kind of model and checkpoint, with contract and evidence", _matrix),
         ("causal", "which causal models of transformers are taken, tried out here", _causal),
+        ("arguments", "which arguments of generate are honoured, tried out here", _arguments),
     ):
         parser = actions.add_parser(name, help=text)
         parser.set_defaults(run=put, make=make, action=f"eval {name}")
@@ -25,7 +26,7 @@ def add_tables(actions: Any) -> None:
             parser.add_argument(
                 "kinds", nargs="*", metavar="type", help="model types, such as llama; none: all"
             )
-        else:
+        elif make is not _arguments:
             parser.add_argument("reports", type=Path, nargs="+", help="report.json or its folder")
         if make is _table:
             parser.add_argument("--short", action="store_true", help="two rows a kind of model")
@@ -52,6 +53,21 @@ def _causal(args: argparse.Namespace) -> str:
 
     logging.set_verbosity_error()  # of configs that are tiny on purpose
     return causal(args.kinds)
+
+
+def _arguments(args: argparse.Namespace) -> str:
+    import logging
+    import warnings
+
+    from transformers.utils import logging as theirs
+
+    from ..eval.report.generate_arguments import generate_arguments
+
+    theirs.set_verbosity_error()  # of settings that contradict each other on purpose
+    logging.getLogger("mmspec").setLevel(logging.ERROR)  # of speed, which is not tried here
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return generate_arguments()
 
 
 def put(args: argparse.Namespace) -> int:

@@ -122,7 +122,7 @@ def advance(
             ends |= verdict.emitted == token
         first = torch.where(ends.any(1), ends.long().argmax(1) + 1, counts + 1)
         if stop is not None:
-            first = torch.minimum(first, stop(context, verdict.emitted))
+            first = torch.minimum(first, stop(context, verdict.emitted, counts))
         end = (first <= counts).long()
         counts = torch.minimum(counts, first)
         accepted = torch.minimum(accepted, counts)

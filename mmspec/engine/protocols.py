@@ -137,7 +137,7 @@ def close(drafter: Drafter) -> None:
         closes()
 
 
-Stop = Callable[[Context, Tensor], Tensor]
+Stop = Callable[[Context, Tensor, Tensor], Tensor]
 
 
 @dataclass
@@ -146,8 +146,9 @@ class Engine:
 
     Attributes:
         eos: tokens that end their row.
-        stop: what else does: given the context and the emitted tokens `[B, K]` behind it, the
-            number of tokens per row `[B]` up to the first that ends it; K + 1: none does.
+        stop: what else does: given the context, the emitted tokens `[B, K]` behind it and how many
+            of them are real `[B]`, the number of tokens per row `[B]` up to the first that ends it;
+            K + 1: none does.
     """
 
     target: Target

@@ -275,6 +275,8 @@ class GuidedDecoder:
         """Laws `[B, n, V]` of logits `[R, n, V]`, under guidance."""
         if self.scale is not None:
             rows = len(logits) // 2
+            if self.setting.normalized:
+                logits = logits.log_softmax(-1)
             logits = torch.lerp(logits[rows:], logits[:rows], self.scale)
         self.raw = logits if self.ranked else None
         return self.warp(logits)

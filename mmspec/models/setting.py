@@ -24,6 +24,8 @@ class Setting(NamedTuple):
             `TokenGrid.forced`). The law of a forced position is a point mass; tokens that only
             stand there have embeddings behind the others', and need no logits.
         at_once: samples that have a row; None: all.
+        normalized: whether guidance combines log-probabilities, as transformers does, and not
+            logits: the law is the same, and what is added to its logits may be told from it.
     """
 
     prefix: Tensor
@@ -35,3 +37,4 @@ class Setting(NamedTuple):
     scratch: int
     forced: Tensor | None = None
     at_once: int | None = None
+    normalized: bool = False

@@ -22,7 +22,7 @@ MIX: tuple[Task, ...] = (
     *("position", "color_attr"),
 )
 MIXED = (
-    0.25  # of the training scenes are of one to four things of any kind, whose captions say more
+    0.5  # of the training scenes are of one to four things of any kind, whose captions say more
 )
 # combinations than the tasks do: what was never said together has to be drawn together
 Scenes = tuple[list[str], Tensor, Tensor]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -11,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from transformers import GenerationConfig, GenerationMixin, PreTrainedModel
-from transformers.generation import GenerateDecoderOnlyOutput, StoppingCriteriaList
+from transformers.generation import GenerateDecoderOnlyOutput
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from ...draft.guarded import GuardedDrafter
@@ -20,7 +19,7 @@ from ...engine.coins import ProductionCoins
 from ...engine.draft import Context
 from ...engine.loop import run
 from ...engine.protocols import Engine
-from ...errors import InputError, reason
+from ...errors import InputError
 from ...methods import SpecConfig, config_of
 from ...models.heads.published.head import PublishedHead
 from ...models.token_grid import TokenGrid
@@ -29,32 +28,21 @@ from ...models.transformers.probe import probed
 from ...models.transformers.processed_laws import ProcessedTarget
 from ...models.transformers.prompted import EncodedPrompt, refuse
 from ...models.transformers.vlm import VisualPrompt
-from ..arguments import check_value, checked
+from ..arguments import checked
 from ..base import row_seeds
 from ..costs import Costs
 from ..notices import Notices
 from ..output import VlmStats
 from ..parts import finish, token_offers
-from ..stopping import Stops, StopStrings, StopText
+from ..stopping import Stops
+from .call_arguments import CallArguments
 from .draft_networks import Drafting, visual_tokens
+from .handed_cache import HandedCache
 from .memory import Memory
 from .request import Listener, Request, TokenStream
 
-_CACHES = (None, "dynamic", "dynamic_full", "static")  # these say how fast, not what
-_REFUSED = (
-    "custom_generate",
-    "assistant_model",
-    "synced_gpus",
-    *CACHE_NAMES,
-    "token_healing",
-    "output_scores",
-    "output_logits",
-    "output_attentions",
-    "output_hidden_states",
-)
-_TENSORS = ("input_ids", "attention_mask", "inputs_embeds")
-# what `generate` is told of how to generate; the rest of its arguments is the model's
-_HOW = {*GenerationConfig().to_dict(), *inspect.signature(GenerationMixin.generate).parameters}
+# a cache in transformers' outputs, by the name that it has there
+_CACHE = next(n for n in CACHE_NAMES if n in GenerateDecoderOnlyOutput.__dataclass_fields__)
 
 
 @checked
@@ -189,50 +177,20 @@ class SpeculativeGeneration:
         Raises:
             InputError: an argument asks for what speculation can't give.
         """
-        for name in _TENSORS:
-            check_value(name, kwargs.get(name), Tensor | None)
         if self.model.training:
             raise InputError("the model is in training mode; call model.eval() first")
-        configs = [c for c in (generation_config, self.model.generation_config) if c is not None]
-
-        def asked(name: str) -> Any:
-            given = (kwargs.get(name), *(getattr(config, name, None) for config in configs))
-            return next((value for value in given if value is not None), None)
-
-        strings, tokenizer = kwargs.pop("stop_strings", None), kwargs.pop("tokenizer", None)
-        if strings is not None:  # transformers loses the tokenizer on its way to a loop of ours
-            if tokenizer is None:
-                raise InputError("stop_strings need tokenizer= beside them")
-            more = [*(stopping_criteria or []), StopText(tokenizer, strings)]
-            stopping_criteria = StoppingCriteriaList(more)
-        elif asked("stop_strings") is not None:
-            refuse("stop_strings in a generation config; give them to generate itself")
-        for name in _REFUSED:
-            if asked(name) not in (None, False):
-                refuse(name)
-        if asked("cache_implementation") not in _CACHES:
-            refuse(f"cache_implementation {asked('cache_implementation')!r}")
-        given = {name: value for name, value in kwargs.items() if name not in _HOW}
-        if inputs is not None:
-            given["input_ids"] = inputs
-        ids = given.get("input_ids")
-        if ids is not None and not ids.numel() and given.get("inputs_embeds") is None:
-            raise InputError("the prompt is empty: input_ids hold no token")
-        try:
-            self.model._validate_model_kwargs(dict(given))
-        except ValueError as error:  # of a name that the model does not take
-            raise InputError(reason(error)) from error
-        own = self.drafting.own(given, drafter_inputs)
-        with self.target.generating(given), self.drafting.watching():
+        call = CallArguments.read(self.model, inputs, generation_config, stopping_criteria, kwargs)
+        own = self.drafting.own(call.given, drafter_inputs)
+        with self.target.generating(call.given), self.drafting.watching():
             out: Tensor | GenerateDecoderOnlyOutput = GenerationMixin.generate(
                 self.model,
                 inputs,
                 generation_config,
                 logits_processor,
-                stopping_criteria,
+                call.stopping_criteria,
                 streamer=streamer,
-                custom_generate=partial(self._decode, streamer, given, own),
-                **kwargs,
+                custom_generate=partial(self._decode, streamer, call, own),
+                **call.named,
             )
         return out
 
@@ -240,7 +198,7 @@ class SpeculativeGeneration:
     def _decode(
         self,
         streamer: Any,
-        given: Mapping[str, Any],
+        call: CallArguments,
         own: Mapping[str, Any] | None,
         model: PreTrainedModel,
         input_ids: Tensor,
@@ -254,9 +212,10 @@ class SpeculativeGeneration:
         self.drafting.refresh()
         device = self.target.embeddings.device
         stops = Stops.of(stopping_criteria)
-        told = generation_config, inputs, device, given, own, self.at_once
+        told = generation_config, inputs, device, call.given, own, self.at_once
         request = Request(input_ids, logits_processor, stops, *told)
         stats = VlmStats(method=self.config.method)
+        memory = self.memory if call.cache is None else call.cache
         vars(model)["speculation_stats"] = stats  # a round may ask for those so far
         listener = self.listener
         pad = generation_config.pad_token_id
@@ -273,7 +232,7 @@ class SpeculativeGeneration:
             return told or time.time() > stops.until
 
         with self.target.repacked(), self.drafting.repacked():
-            engine, prompt = self._engine(request, stops, stats)
+            engine, prompt = self._engine(request, stops, stats, memory)
             if listener is not None:
                 if self.config.other_law or self.config.weights is not None:
                     raise InputError(
@@ -288,8 +247,8 @@ class SpeculativeGeneration:
         if listener is not None:
             images = prompt.images if isinstance(prompt, VisualPrompt) else [()] * len(prompt.mask)
             listener.end(prompt, images, context)
-        if self.memory is not None and isinstance(engine.target, ProcessedTarget):
-            self.memory.keep(engine.target.model, input_ids, context)
+        if memory is not None and isinstance(engine.target, ProcessedTarget):
+            memory.keep(engine.target.model, input_ids, context)
         if self.config.drafts and stats.fault is None:
             self.drafting.tell(stats)
         if streamer is not None:
@@ -301,11 +260,18 @@ class SpeculativeGeneration:
         with torch.inference_mode(False):  # normal tensors, which their owner may edit
             sequences = torch.cat([input_ids, tokens.clone()], dim=1)
         if generation_config.return_dict_in_generate:
-            return GenerateDecoderOnlyOutput(sequences=sequences)
+            lengths = [min(done, width) for done in context.base]
+            asked = {"scores": request.scores, "logits": request.logits}
+            said: dict[str, Any] = {
+                name: of.columns(lengths, width) for name, of in asked.items() if of
+            }
+            if call.cache is not None:
+                said[_CACHE] = call.cache.cache
+            return GenerateDecoderOnlyOutput(sequences=sequences, **said)
         return sequences
 
     def _engine(
-        self, request: Request, stops: Stops, stats: VlmStats
+        self, request: Request, stops: Stops, stats: VlmStats, memory: Memory | HandedCache | None
     ) -> tuple[Engine, EncodedPrompt]:
         """The loop's parts, and the prompt as what answers reads it."""
         config, drafting = self.config, self.drafting
@@ -316,8 +282,8 @@ class SpeculativeGeneration:
         stats.visual_tokens = visual_tokens(prompt)
         rounded = drafting.copy(target, prompt)
         model = drafting.model(request, rounded or target, prompt, stats)
-        if self.memory is not None:
-            self.memory.recall(target, request.ids)
+        if memory is not None:
+            memory.recall(target, request.ids)
         vocab_size = network.vocab_size
         offers = token_offers(
             target,
@@ -332,6 +298,8 @@ class SpeculativeGeneration:
         )
         length = config.build_length(offers)
         rule = config.build_rule(offers, 0.0 if request.greedy else 1.0)
+        if request.law.looks and getattr(rule, "local", False):
+            refuse("logits processors that read the text, where tokens are drawn again in place")
         drafter = config.build_drafter({**offers, "more": lambda: getattr(length, "more", None)})
         if config.drafts:
             drafter = GuardedDrafter(drafter, vocab_size, config.draft_size().most_drafted)
@@ -339,12 +307,12 @@ class SpeculativeGeneration:
         # transformers draws no number for a greedy output
         seeds = [0] * rows if request.greedy else self.seeds or row_seeds(None, rows)
         engine = Engine(
-            ProcessedTarget(target, request.law, vocab_size),
+            ProcessedTarget(target, request.law, vocab_size, request.scores, request.logits),
             drafter,
             rule,
             length,
             ProductionCoins(seeds, target.prefix.device),
             stops.eos or None,
-            StopStrings(stops.text, request.ids) if stops.text is not None else None,
+            stops.looking(request.ids),
         )
         return engine, prompt

@@ -17,6 +17,7 @@ from ...errors import InputError
 from ...models.guided import GuidedDecoder
 from ...models.setting import Setting
 from ...models.transformers.causal import CACHE_NAMES
+from ...models.transformers.emitted_scores import EmittedScores
 from ...models.transformers.processed_laws import GUIDANCE, ProcessedLaw
 from ...models.transformers.prompted import EncodedPrompt, PromptedDecoder, refuse
 from ...models.transformers.vocabulary_map import VocabularyMap
@@ -36,8 +37,9 @@ class Request:
             the draft model reads what transformers prepares for the target.
         at_once: rows that run at a time; None: all.
         law: by which the output is drawn.
-        ranked: the same, and of a greedy output the law that it takes the largest of, for drafts of
-            the likeliest tokens.
+        scores, logits: take what `output_scores` and `output_logits` ask for; None: nobody asks.
+        ranked: the same as `law`, and of a greedy output the law that it takes the largest of, for
+            drafts of the likeliest tokens.
 
     Raises:
         InputError: it asks for what speculation can't give.
@@ -62,6 +64,9 @@ class Request:
         self.limit = stops.length - ids.shape[1]
         self.greedy = not config.do_sample
         self.law = ProcessedLaw(processors, self.greedy, self.ids)
+        told = config.return_dict_in_generate
+        self.scores = EmittedScores() if told and config.output_scores else None
+        self.logits = EmittedScores() if told and config.output_logits else None
         self.ranked = ProcessedLaw(processors, False, self.ids) if self.greedy else self.law
         self.copies = config.num_return_sequences or 1
         self.inputs = _moved(inputs, device)
@@ -73,6 +78,8 @@ class Request:
             if guidance != list(processors[:1]):
                 refuse("guidance behind other logits processors")
             self.scale = guidance[0].guidance_scale
+            if self.logits is not None:
+                refuse("output_logits under guidance")
             told = guidance[0].unconditional_context
             self.negative = told["input_ids"]
             self.negative = self.ids[:, -1:] if self.negative is None else self.negative.to(device)
@@ -160,6 +167,7 @@ class Request:
             0,
             scratch,
             at_once=self.at_once,
+            normalized=self.law.looks or self.scores is not None,
         )
         return GuidedDecoder(decoder, setting)
 

@@ -21,9 +21,8 @@ def context(base: list[int], tokens: torch.Tensor) -> SimpleNamespace:
 
 def first(words, strings, prompt, done, more) -> list[int]:
     stop = StopStrings(StopText(words, strings), torch.tensor(prompt))
-    return stop(
-        context([len(done[0])] * len(done), torch.tensor(done)), torch.tensor(more)
-    ).tolist()
+    where = context([len(done[0])] * len(done), torch.tensor(done))
+    return stop(where, torch.tensor(more), torch.full((len(more),), len(more[0]))).tolist()
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -81,8 +80,10 @@ def test_rows_have_their_own_ends_and_filling_behind_them_is_nobodys():
     stop = StopStrings(StopText(words, "red blue"), torch.tensor([[1], [2]]))
     tokens = torch.tensor([[1, 0, 0], [2, 2, 1]])  # of the first row one is output
     more = torch.tensor([[2, 2], [2, 1]])
-    assert stop(context([1, 3], tokens), more).tolist() == [1, 1]
-    assert stop(context([0, 0], tokens), more).tolist() == [1, 3]
+    real = torch.tensor([2, 2])
+    assert stop(context([1, 3], tokens), more, real).tolist() == [1, 1]
+    assert stop(context([0, 0], tokens), more, real).tolist() == [1, 3]
+    assert stop(context([0, 0], tokens), more, real - 1).tolist() == [1, 2]
 
 
 @pytest.mark.parametrize("strings", ["", [], ["a", ""], [3], 3])
@@ -91,9 +92,6 @@ def test_what_is_no_string_is_refused(strings):
         StopText(words_with(["?"]), strings)
 
 
-def test_criteria_that_nobody_knows():
-    own = StopStringCriteria(tokenizer(), "a")
-    with pytest.raises(InputError, match="StopStringCriteria"):
-        Stops.of([own])
+def test_a_length_that_nobody_gives():
     with pytest.raises(InputError, match="no end; give max_new_tokens"):
         Stops.of([])

@@ -25,11 +25,13 @@ class CacheView(Cache):
 
     Attributes:
         shapes: of the keys and values by layer, as `measure`d; empty before.
+        widths: of its keys and of its values, by layer.
     """
 
     def __init__(self) -> None:
         super().__init__(layers=[])
         self.shapes: dict[int, Shape] = {}
+        self.widths: dict[int, tuple[int, int]] = {}
         self.forget()
 
     def forget(self) -> None:
@@ -75,11 +77,11 @@ class CacheView(Cache):
             while len(self.layers) <= layer_idx:
                 self.layers.append(_Layer(self))
             heads = key_states.shape[1]
+            self.widths[layer_idx] = widths[0], widths[1]
             self.shapes[layer_idx] = heads, max(widths), key_states.dtype, key_states.device
             return both
         place = self._place[layer_idx]
-        new = torch.stack([_widened(states, max(widths)) for states in both])
-        self.cache.write(place, new, self.slots)
+        self.cache.write(place, together(*both), self.slots)
         keys, values = self.cache.read(place, self.length)
         return keys[..., : widths[0]], values[..., : widths[1]]
 
@@ -111,6 +113,12 @@ def write_columns(cache: KVCache, columns: Tensor, slots: int | Tensor) -> None:
     assert isinstance(cache, SpreadCache)
     new = columns[None, :, None, :, None].expand(2, -1, -1, -1, -1)
     cache.write(cache.layers - 1, new, slots)
+
+
+def together(keys: Tensor, values: Tensor) -> Tensor:
+    """Keys and values `[2, …, width]` as a cache stores them, the narrower with zeros behind."""
+    width = max(keys.shape[-1], values.shape[-1])
+    return torch.stack([_widened(keys, width), _widened(values, width)])
 
 
 def _widened(states: Tensor, width: int) -> Tensor:

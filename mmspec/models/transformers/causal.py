@@ -107,6 +107,11 @@ class CausalDecoder:
         """True if its caches hold keys as `LlamaLayers` has them, False if as the model has."""
         return is_plain(self)
 
+    @property
+    def stored(self) -> Sequence[tuple[int, tuple[int, int]]]:
+        """Layers that store keys and values, in a cache's order, and the widths of both."""
+        return sorted(self._view.widths.items())
+
     def blocks(self) -> Sequence[nn.Module]:
         """The layers, first to last."""
         blocks = getattr(self.body, "layers", None)

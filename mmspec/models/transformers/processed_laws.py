@@ -12,11 +12,13 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers.generation import logits_process as processes
 
-from ...engine.draft import Context, Draft, Scores
+from ...engine.draft import Context, Draft, Scores, Verdict
 from ...engine.warp import Warp
 from ..guided import GuidedDecoder
 from ..target import TokenTarget
-from .prompted import refuse
+from .emitted_scores import EmittedScores
+from .read_texts import ReadTexts
+from .text_processors import TextProcessor
 
 # these look at the logits alone
 LOGITS_ONLY = (
@@ -33,6 +35,11 @@ LOGITS_ONLY = (
     processes.LogitNormalization,
 )
 REPETITION = processes.RepetitionPenaltyLogitsProcessor
+COUNTING = (  # these ask which tokens are in front, or how many
+    REPETITION,
+    processes.MinLengthLogitsProcessor,
+    processes.MinNewTokensLengthLogitsProcessor,
+)
 GUIDANCE = processes.UnbatchedClassifierFreeGuidanceLogitsProcessor
 
 
@@ -40,43 +47,47 @@ class ProcessedLaw:
     """`generate`'s logits processors in their order, then softmax or the largest logit alone.
 
     Those that look at the logits alone are called as they are. Those that look at the text in front
-    (repetition penalty, shortest lengths) are done here, for all nodes of a draft at once while
-    `looking` at it. The laws that drafts are drawn from go without them: that changes what is
-    drafted, and not what comes out. Guidance is left to `GuidedDecoder`; the log-softmax that it
-    leaves out shifts all logits of a law alike.
+    are asked for all nodes of a draft while `looking` at it: repetition penalty and shortest
+    lengths at once, all others as `TextProcessor`. The laws that drafts are drawn from go without
+    them: that changes what is drafted, and not what comes out. Guidance is `GuidedDecoder`'s.
 
     Args:
         processors: as `generate` lists them.
         greedy: whether the largest logit is taken.
         prompt: ids `[N, T]` in front of every sample's output.
 
-    Raises:
-        InputError: a processor is none that this knows.
+    Attributes:
+        looks: whether the text in front matters.
+        keeps: whether the logits of the last laws are kept, processed.
+        kept: those `[B, n, V]`.
     """
+
+    keeps = False
+    kept: Tensor | None = None
 
     def __init__(self, processors: Sequence[object], greedy: bool, prompt: Tensor) -> None:
         self.prompt = prompt
-        self.looks = False  # whether the text in front matters
+        self.looks = self._counts = False  # the latter: whether what is in front is counted
+        self._texts: tuple[ReadTexts, Draft] | None = None
         self._place: Tensor | None = None  # [B, n], output tokens in front of every law
         self._seen: Tensor | None = None  # [B, n, V + 1], what stands in front of it
         self._ignored: Tensor | int | None = None  # first tokens of the prompt that don't count
         self._draw = Warp(temperature=0.0 if greedy else 1.0)
         self._steps = [self._step(p) for p in processors if type(p) is not GUIDANCE]
-        if REPETITION in (kinds := {type(p) for p in processors}) and GUIDANCE in kinds:
-            refuse("repetition_penalty under guidance")
 
     def _step(self, processor: Any) -> Callable[[Tensor], Tensor]:
         kind, width = type(processor), self.prompt.shape[1]
         if kind in LOGITS_ONLY:
             return lambda logits: processor(None, logits.flatten(0, -2)).view_as(logits)
         self.looks = True
+        if kind not in COUNTING:
+            return partial(self._asked, TextProcessor(processor))
+        self._counts = True
         if kind is REPETITION:
             self._ignored = processor.prompt_ignore_length
             return partial(self._penalize, processor.penalty)
         if kind is processes.MinLengthLogitsProcessor:
             return partial(self._postpone, processor.min_length - width, processor.eos_token_id)
-        if kind is not processes.MinNewTokensLengthLogitsProcessor:
-            refuse(f"the logits processor {kind.__name__}")
         least = processor.min_new_tokens - (width - processor.prompt_length_to_skip)
         return partial(self._postpone, least, processor.eos_token_id)
 
@@ -86,18 +97,22 @@ class ProcessedLaw:
             logits = logits.float()
         for step in self._steps:
             logits = step(logits)
+        if self.keeps:
+            self.kept = logits
         return self._draw(logits)
 
     @contextmanager
     def looking(self, context: Context, draft: Draft, vocab_size: int) -> Iterator[None]:
         """Give laws behind the last token and behind every node of `draft` meanwhile."""
         if self.looks:
+            self._texts = ReadTexts(self.prompt, context), draft
+        if self._counts:
             self._place = context.lengths[:, None] + F.pad(draft.depths() + 1, (1, 0))
             self._seen = self._tokens_before(context, draft, vocab_size)
         try:
             yield
         finally:
-            self._place = self._seen = None
+            self._place = self._seen = self._texts = None
 
     def _tokens_before(self, context: Context, draft: Draft, vocab_size: int) -> Tensor:
         """Mask of the ids in front of each law, `[B, n, V + 1]`; the last one is none."""
@@ -114,6 +129,9 @@ class ProcessedLaw:
         line = draft.tokens[:, None].where(draft.ancestors(), vocab_size)  # [B, N, N]
         nodes = seen[:, None].repeat(1, draft.nodes, 1).scatter_(2, line, True)
         return torch.cat([seen[:, None], nodes], dim=1)
+
+    def _asked(self, processor: TextProcessor, logits: Tensor) -> Tensor:
+        return logits if self._texts is None else processor(logits, *self._texts)
 
     def _penalize(self, penalty: float, logits: Tensor) -> Tensor:
         """Keskar et al. 2019, with transformers' care for signs."""
@@ -132,12 +150,38 @@ class ProcessedLaw:
 
 
 class ProcessedTarget(TokenTarget):
-    """A target whose laws may depend on the text in front, through `law`."""
+    """A target whose laws may depend on the text in front, through `law`.
 
-    def __init__(self, model: GuidedDecoder, law: ProcessedLaw, vocab_size: int) -> None:
+    Args:
+        model, law: the network, and how its logits become laws.
+        vocab_size: tokens that laws are over.
+        scores, logits: takes the processed scores of emitted tokens, and their logits as the
+            network gives them; None: nobody asks for them.
+    """
+
+    def __init__(
+        self,
+        model: GuidedDecoder,
+        law: ProcessedLaw,
+        vocab_size: int,
+        scores: EmittedScores | None = None,
+        logits: EmittedScores | None = None,
+    ) -> None:
         super().__init__(model)
-        self.law, self.vocab_size = law, vocab_size
+        self.law, self.vocab_size, self.scores, self.logits = law, vocab_size, scores, logits
+        law.keeps = scores is not None
+        if logits is not None:
+            model.ranked = True
+        self._last: tuple[Tensor | None, Tensor | None] = None, None
 
     def score(self, context: Context, draft: Draft) -> Scores:
         with self.law.looking(context, draft, self.vocab_size):
-            return super().score(context, draft)
+            scores = super().score(context, draft)
+        self._last = self.law.kept, scores.logits
+        return scores
+
+    def commit(self, context: Context, draft: Draft, verdict: Verdict) -> None:
+        super().commit(context, draft, verdict)
+        for taker, said in zip((self.scores, self.logits), self._last, strict=True):
+            if taker is not None and said is not None:
+                taker.take(context, draft, verdict, said)

@@ -90,6 +90,16 @@ class Rearranging:
         return kept
 
 
+def side_by_side(x: Tensor) -> Tensor:
+    """Keys `[…, head_dim]` as `LlamaLayers` has them: both numbers of a rotary pair together."""
+    return x.unflatten(-1, (2, -1)).transpose(-1, -2).flatten(-2)
+
+
+def halved(x: Tensor) -> Tensor:
+    """Keys `[…, head_dim]` as transformers has them: the pairs' first numbers in front."""
+    return x.unflatten(-1, (-1, 2)).transpose(-1, -2).flatten(-2)
+
+
 def is_plain(decoder: CausalDecoder) -> bool:
     """True for layers of a known family as transformers has them, over packable weights.
 
@@ -155,8 +165,8 @@ def _layer(block: Any, heads: int, kv_heads: int, head_dim: int, weights: str | 
 
     def paired(x: Tensor) -> Tensor:
         """Rows `[heads · head_dim, …]`, both numbers of a rotary pair side by side."""
-        halves = x.unflatten(0, (-1, 2, head_dim // 2))
-        return halves.transpose(1, 2).flatten(0, 2)
+        heads = x.unflatten(0, (-1, head_dim)).movedim(1, -1)
+        return side_by_side(heads).movedim(-1, 1).flatten(0, 1)
 
     def joined(names: Iterable[str], of: str) -> Tensor:
         q, k, v = (getattr(getattr(attention, name), of).detach() for name in names)

@@ -21,14 +21,12 @@ from transformers import (
     GraniteForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
-    LogitsProcessor,
     MixtralConfig,
     MixtralForCausalLM,
     Qwen2Config,
     Qwen2ForCausalLM,
     Qwen3Config,
     Qwen3ForCausalLM,
-    StoppingCriteria,
     T5Config,
     T5ForConditionalGeneration,
 )
@@ -281,6 +279,11 @@ WARPERS = [
     {"repetition_penalty": 1.5, "temperature": 0.7, "top_k": 9},
     {"min_new_tokens": 4, "eos_token_id": [2, 3, 4, 5, 6], "top_k": 9},
     {"guidance_scale": 3.0, "temperature": 0.8, "top_k": 6},
+    {"guidance_scale": 2.0, "repetition_penalty": 1.4, "top_k": 0},
+    {"no_repeat_ngram_size": 2, "repetition_penalty": 1.2, "top_k": 9},
+    {"bad_words_ids": [[3], [5, 9], [4, 1, 7]], "sequence_bias": [[[9, 2], 2.0], [[8], -1.0]]},
+    {"exponential_decay_length_penalty": (2, 1.5), "eos_token_id": 5, "top_k": 0},
+    {"begin_suppress_tokens": [1, 2, 3], "forced_eos_token_id": 4, "top_k": 9},
 ]
 
 
@@ -489,34 +492,21 @@ def test_a_text_ends_when_its_time_is_over(model):
 # --- what can't be honoured -----------------------------------------------------------------------
 
 
-class Quiet(LogitsProcessor):
-    def __call__(self, input_ids, scores):
-        return scores
-
-
-class Never(StoppingCriteria):
-    def __call__(self, input_ids, scores, **kwargs):
-        return torch.zeros(len(input_ids), dtype=torch.bool)
-
-
 @pytest.mark.parametrize(
     ("asked", "named"),
     [
         ({"num_beams": 2}, "beam search"),
-        ({"logits_processor": [Quiet()]}, "logits processor Quiet"),
-        ({"stopping_criteria": [Never()]}, "stopping criterion Never"),
-        ({"no_repeat_ngram_size": 2}, "NoRepeatNGramLogitsProcessor"),
-        ({"bad_words_ids": [[3]]}, "NoBadWordsLogitsProcessor"),
-        ({"prefix_allowed_tokens_fn": lambda *_: [1]}, "PrefixConstrainedLogitsProcessor"),
         ({"prompt_lookup_num_tokens": 3}, "assisted generation"),
         ({"assistant_model": "other"}, "assistant_model"),
         ({"custom_generate": "their/loop"}, "custom_generate"),
-        ({"output_scores": True, "return_dict_in_generate": True}, "output_scores"),
+        ({"output_attentions": True}, "output_attentions"),
+        (
+            {"output_logits": True, "return_dict_in_generate": True, "guidance_scale": 2.0},
+            "output_logits under guidance",
+        ),
         ({"cache_implementation": "quantized"}, "cache_implementation 'quantized'"),
-        ({"past_key_values": "theirs"}, "past_key_values"),
-        ({"cache": "theirs"}, "cache"),
+        ({"past_key_values": "theirs"}, "a cache of the class str"),
         ({"generation_config": GenerationConfig(stop_strings=["a"])}, "stop_strings in a gener"),
-        ({"guidance_scale": 2.0, "repetition_penalty": 1.2}, "repetition_penalty under guidance"),
     ],
 )
 def test_what_would_have_to_be_ignored_is_refused(model, asked, named):

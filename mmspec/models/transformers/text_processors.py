@@ -1,0 +1,118 @@
+"""Logits processors of transformers that look at the text in front of a law, also a user's own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers.generation import logits_process as processes
+
+from ...engine.draft import Draft
+from ...errors import InputError
+from .read_texts import Place, ReadTexts, of_one_row
+
+CONSTRAINED = processes.PrefixConstrainedLogitsProcessor
+# these treat every text alike, whichever row of the batch it is
+ALIKE = (
+    processes.NoRepeatNGramLogitsProcessor,
+    processes.NoBadWordsLogitsProcessor,
+    processes.SequenceBiasLogitsProcessor,
+    processes.ExponentialDecayLengthPenalty,
+    processes.SuppressTokensAtBeginLogitsProcessor,
+    processes.ForcedBOSTokenLogitsProcessor,
+    processes.ForcedEOSTokenLogitsProcessor,
+    processes.WatermarkLogitsProcessor,
+)
+
+
+class TextProcessor:
+    """A logits processor, asked about every text that a draft may lead to.
+
+    It has to be a function of ids and scores: a draft asks about many texts that never come to be.
+    One that answers a question in two ways is refused. One that is not transformers' own is not
+    asked about texts behind a token that it forbids: they can't stand, and it may know no answer.
+
+    Args:
+        processor: called with ids `[N, T]` and scores `[N, V]` in float32, gives scores. A batch is
+            whole and in order, as transformers' would be.
+    """
+
+    def __init__(self, processor: Any) -> None:
+        self.processor = processor
+        self._tried = False
+
+    def __call__(self, logits: Tensor, texts: ReadTexts, draft: Draft) -> Tensor:
+        """Logits `[B, 1 + nodes, V]` behind the last tokens and behind every node, processed.
+
+        Raises:
+            InputError: the processor keeps a state.
+        """
+        said = logits.clone()
+        stands: set[tuple[int, int]] = set()
+        for places in texts.levels(draft):
+            known = type(self.processor) in ALIKE
+            asked = places if known else self._possible(places, said, stands)
+            stands.update((place.row, place.law) for place in asked)
+            for some, ids in texts.alike(asked):
+                rows = torch.tensor([p.row for p in some], device=logits.device)
+                laws = torch.tensor([p.law for p in some], device=logits.device)
+                scores = self._all(texts, some, ids, logits[rows, laws].float())
+                said[rows, laws] = scores.to(said.dtype)
+        return said
+
+    @staticmethod
+    def _possible(places: list[Place], said: Tensor, stands: set[tuple[int, int]]) -> list[Place]:
+        """Those that no forbidden token leads to."""
+        steps = [(p.row, p.above, p.tail[-1]) for p in places if p.above is not None]
+        if not steps:
+            return places
+        index = torch.tensor(steps, device=said.device).unbind(1)
+        allowed = (said[index] > -torch.inf).tolist()
+        both = zip(places, allowed, strict=True)
+        return [place for place, may in both if may and (place.row, place.above) in stands]
+
+    def _all(self, texts: ReadTexts, places: list[Place], ids: Tensor, scores: Tensor) -> Tensor:
+        """Scores `[n, V]` behind texts `[n, T]` of one length."""
+        kind = type(self.processor)
+        if kind in ALIKE:
+            return self.processor(ids, scores)
+        lines = zip(places, ids, scores, strict=True)
+        if kind is CONSTRAINED:
+            return torch.stack([self._constrained(p, text, own) for p, text, own in lines])
+        return torch.stack([self._asked(texts, p.sample, text, own) for p, text, own in lines])
+
+    def _constrained(self, place: Place, ids: Tensor, scores: Tensor) -> Tensor:
+        """Scores `[V]` of what the user's function allows behind one text."""
+        many: Any = self.processor
+        prompt = place.sample // many._num_beams
+
+        def allowed(_: int, text: Tensor) -> list[int]:
+            return many._prefix_allowed_tokens_fn(prompt, text)
+
+        return CONSTRAINED(allowed, num_beams=1)(ids[None], scores[None])[0]
+
+    def _asked(self, texts: ReadTexts, sample: int, ids: Tensor, scores: Tensor) -> Tensor:
+        """Scores `[V]` behind one text, by a processor that may look at any row of a batch."""
+
+        def read(whole: Tensor) -> Tensor:
+            return self.processor(whole, scores.repeat(len(whole), 1))
+
+        said = of_one_row(texts, ids, sample, read)
+        if not self._tried:
+            self._tried = True
+            self._check(said, lambda: of_one_row(texts, ids, sample, read))
+        return said
+
+    def _check(self, said: Tensor, again: Any) -> None:
+        try:
+            same = torch.equal(said, again())
+        except Exception:  # whatever it does where it is asked twice
+            same = False
+        if not same:
+            name = type(self.processor).__name__
+            raise InputError(
+                f"the logits processor {name} keeps a state: it answers the same question in two "
+                "ways, and a draft asks about texts that never come to be; make it a function of "
+                "ids and scores (of a grammar of xgrammar, mmspec.GrammarProcessor is one)"
+            )

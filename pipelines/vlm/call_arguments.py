@@ -1,0 +1,98 @@
+"""Arguments of a call of `generate`: what is refused, and what is taken out for our own loop."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+from transformers import GenerationConfig, GenerationMixin, PreTrainedModel
+from transformers.generation import StoppingCriteriaList
+
+from ...errors import InputError, reason
+from ...models.transformers.causal import CACHE_NAMES
+from ...models.transformers.prompted import refuse
+from ..arguments import check_value
+from ..stopping import StopText
+from .handed_cache import HandedCache
+
+_CACHES = (None, "dynamic", "dynamic_full", "static")  # these say how fast, not what
+_REFUSED = (
+    "custom_generate",
+    "assistant_model",
+    "synced_gpus",
+    "token_healing",
+    "output_attentions",
+    "output_hidden_states",
+)
+_TENSORS = ("input_ids", "attention_mask", "inputs_embeds")
+# what `generate` is told of how to generate; the rest of its arguments is the model's
+_HOW = {*GenerationConfig().to_dict(), *inspect.signature(GenerationMixin.generate).parameters}
+
+
+@dataclass(frozen=True)
+class CallArguments:
+    """Arguments that a call was given, taken apart.
+
+    Attributes:
+        named: goes on to transformers by name.
+        given: of it, what is the model's: ids, masks, pictures.
+        stopping_criteria: with the call's stop strings among them.
+        cache: that the caller hands in; None: there is none.
+    """
+
+    named: dict[str, Any]
+    given: dict[str, Any]
+    stopping_criteria: Any
+    cache: HandedCache | None
+
+    @classmethod
+    def read(
+        cls,
+        model: PreTrainedModel,
+        inputs: Tensor | None,
+        config: GenerationConfig | None,
+        stopping_criteria: Any,
+        named: dict[str, Any],
+    ) -> CallArguments:
+        """Take a call's arguments apart.
+
+        Raises:
+            InputError: an argument asks for what speculation can't give.
+        """
+        for name in _TENSORS:
+            check_value(name, named.get(name), Tensor | None)
+        configs = [c for c in (config, model.generation_config) if c is not None]
+
+        def asked(name: str) -> Any:
+            given = (named.get(name), *(getattr(config, name, None) for config in configs))
+            return next((value for value in given if value is not None), None)
+
+        strings, tokenizer = named.pop("stop_strings", None), named.pop("tokenizer", None)
+        if strings is not None:  # transformers loses the tokenizer on its way to a loop of ours
+            if tokenizer is None:
+                raise InputError("stop_strings need tokenizer= beside them")
+            more = [*(stopping_criteria or []), StopText(tokenizer, strings)]
+            stopping_criteria = StoppingCriteriaList(more)
+        elif asked("stop_strings") is not None:
+            refuse("stop_strings in a generation config; give them to generate itself")
+        for name in _REFUSED:
+            if asked(name) not in (None, False):
+                refuse(name)
+        if asked("cache_implementation") not in _CACHES:
+            refuse(f"cache_implementation {asked('cache_implementation')!r}")
+        caches = [named.pop(name) for name in CACHE_NAMES if named.get(name) is not None]
+        if caches and asked("use_cache") is False:
+            refuse("past_key_values beside use_cache=False")
+        given = {name: value for name, value in named.items() if name not in _HOW}
+        if inputs is not None:
+            given["input_ids"] = inputs
+        ids = given.get("input_ids")
+        if ids is not None and not ids.numel() and given.get("inputs_embeds") is None:
+            raise InputError("the prompt is empty: input_ids hold no token")
+        try:
+            model._validate_model_kwargs(dict(given))
+        except ValueError as error:  # of a name that the model does not take
+            raise InputError(reason(error)) from error
+        return cls(named, given, stopping_criteria, HandedCache(caches[0]) if caches else None)

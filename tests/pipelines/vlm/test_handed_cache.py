@@ -1,0 +1,110 @@
+"""`past_key_values` that a caller hands in, against transformers' own loop over several turns."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from knobs import with_knobs
+from transformers import DynamicCache, StaticCache
+
+from mmspec import disable_speculation, enable_speculation
+from mmspec.errors import InputError
+from mmspec.models.transformers.causal import CACHE_NAMES
+from mmspec.models.transformers.rearranged import halved, side_by_side
+from mmspec.models.transformers.tiny import tiny
+
+NEW = 9
+TURNS = [[3, 9, 4, 9, 5], [7, 8], [6, 5, 5]]
+METHODS = ["plain", "prompt-lookup", "sjd", "draft", "dynamic-tree"]
+KINDS = ["llama", "gpt_neox", "deepseek_v3"]  # rearranged in float32, partly turned, two widths
+
+
+def cache_of(model) -> DynamicCache:
+    return DynamicCache(config=model.config)
+
+
+def talked(model, cache) -> tuple[list[int], DynamicCache]:
+    """Three turns that share a cache."""
+    text: list[int] = []
+    for turn in TURNS:
+        ids = torch.tensor([[*text, *turn]])
+        asked = {CACHE_NAMES[0]: cache, "max_new_tokens": NEW, "do_sample": False}
+        out = model.generate(
+            ids, attention_mask=torch.ones_like(ids), return_dict_in_generate=True, **asked
+        )
+        text = out.sequences[0].tolist()
+        assert out[CACHE_NAMES[0]] is cache
+        assert cache.get_seq_length() == len(text) - 1
+    return text, cache
+
+
+def held(cache) -> list[torch.Tensor]:
+    return [x for layer in cache.layers for x in (layer.keys, layer.values)]
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_turns_and_what_the_cache_holds(method, kind, dtype):
+    model = tiny(kind, dtype)
+    model.generation_config.eos_token_id = None
+    drafter = tiny(kind, dtype, num_hidden_layers=1)
+    theirs, expected = talked(model, cache_of(model))
+    config = with_knobs(method, "vlm")
+    enable_speculation(model, config, drafter if "drafter" in config.resolve("vlm").needs else None)
+    ours, cache = talked(model, cache_of(model))
+    read = model.speculation_stats
+    disable_speculation(model)
+    assert ours == theirs
+    close = 1e-3 if dtype == torch.float32 else 1e-8
+    for mine, other in zip(held(cache), held(expected), strict=True):
+        assert torch.allclose(mine, other, atol=close)
+    # transformers goes on from what we left
+    ids = torch.tensor([[*ours, 4, 9]])
+    more = {name: {CACHE_NAMES[0]: c} for name, c in (("ours", cache), ("theirs", expected))}
+    ends = [
+        model.generate(ids, max_new_tokens=4, do_sample=False, **given).tolist()
+        for given in more.values()
+    ]
+    assert ends[0] == ends[1]
+    assert read.emitted == [NEW]
+
+
+def test_what_is_known_is_not_read_again():
+    """A cache of another text shows in the answer: nobody has read the prompt itself."""
+    model = tiny("llama", torch.float64)
+    model.generation_config.eos_token_id = None
+    enable_speculation(model, "sjd")
+    other = cache_of(model)
+    model.generate(torch.tensor([[9, 9, 4, 5]]), max_new_tokens=4, **{CACHE_NAMES[0]: other})
+    ids = torch.tensor([[3, 9, 4, 9, 5, 7, 7, 8, 6]])
+    fooled = model.generate(ids, max_new_tokens=NEW, **{CACHE_NAMES[0]: other})
+    assert not torch.equal(fooled, model.generate(ids, max_new_tokens=NEW))
+
+
+def test_pairs_side_by_side_and_back():
+    x = torch.arange(24.0).view(2, 3, 4)
+    assert side_by_side(x)[0, 0].tolist() == [0, 2, 1, 3]
+    assert torch.equal(halved(side_by_side(x)), x)
+
+
+def test_what_it_does_not_take():
+    model = tiny("llama")
+    enable_speculation(model, "sjd")
+
+    def refused(match: str, rows: int = 1, **asked) -> None:
+        with pytest.raises(InputError, match=match):
+            model.generate(torch.tensor([[3, 4, 5]] * rows), max_new_tokens=2, **asked)
+
+    name = CACHE_NAMES[0]
+    refused("several rows", rows=2, **{name: cache_of(model)})
+    refused("beside use_cache=False", use_cache=False, **{name: cache_of(model)})
+    refused("of the class StaticCache", **{name: StaticCache(model.config, max_cache_len=8)})
+    refused("of the class str", **{name: "theirs"})
+    known = cache_of(model)
+    model.generate(torch.tensor([[3, 4, 5]]), max_new_tokens=4, **{name: known})
+    refused("of 6 tokens for a prompt of 3: give the whole conversation", **{name: known})
+    windowed = tiny("gemma2")
+    enable_speculation(windowed, "sjd")
+    with pytest.raises(InputError, match="not all of full attention"):
+        windowed.generate(torch.tensor([[3, 4, 5]]), max_new_tokens=2, **{name: cache_of(windowed)})

@@ -1,0 +1,337 @@
+"""What looks at the text as it grows: processors and criteria of a user's own, grammars, scores.
+
+The oracle is the unpatched `generate` of the same model, which hears the same.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+import torch
+import xgrammar
+from knobs import with_knobs
+from lmformatenforcer import RegexParser, TokenEnforcer
+from lmformatenforcer.tokenenforcer import TokenEnforcerTokenizerData
+from sizes import SMALL
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    LogitsProcessor,
+    StoppingCriteria,
+)
+from xgrammar.contrib.hf import LogitsProcessor as OneUse
+
+from mmspec import GrammarProcessor, SpecConfig, disable_speculation, enable_speculation
+from mmspec.errors import InputError
+
+WORDS = ["<pad>", "<start>", "<end>", *'{}":, abtruefls', "ab", '":', ', "', "true", '{"']
+END = 2
+NEW = 16
+PROMPTS = [[3, 1, 4, 1, 5, 9, 2], [6, 5, 3, 5], [8, 9, 7, 9, 3, 2, 3]]
+METHODS = ["plain", "prompt-lookup", "sjd", "draft", "dynamic-tree"]
+
+
+def made(seed: int, layers: int):
+    torch.manual_seed(seed)
+    sizes = SMALL | dict(vocab_size=len(WORDS), num_hidden_layers=layers, head_dim=8)
+    config = LlamaConfig(**sizes, bos_token_id=1, eos_token_id=None, pad_token_id=0)
+    model = LlamaForCausalLM(config).double().eval()
+    for weight in model.parameters():
+        torch.nn.init.normal_(weight, mean=float(weight.ndim == 1), std=0.3)
+    return model
+
+
+@pytest.fixture(scope="module")
+def models():
+    with torch.random.fork_rng():
+        target, drafter = made(0, 3), made(0, 2)
+    shared = target.state_dict()
+    drafter.load_state_dict({name: shared[name] for name in drafter.state_dict()})
+    return target, drafter
+
+
+@pytest.fixture
+def model(models):
+    yield models[0]
+    disable_speculation(models[0])
+
+
+def padded(prompts=PROMPTS) -> dict[str, torch.Tensor]:
+    width = max(map(len, prompts))
+    ids = torch.tensor([[0] * (width - len(p)) + p for p in prompts])
+    mask = torch.arange(width) >= torch.tensor([[width - len(p)] for p in prompts])
+    return {"input_ids": ids, "attention_mask": mask.long()}
+
+
+def both(models, method: str, asked, prompts=PROMPTS):
+    """What `generate` gives without and with speculation; `asked` makes its arguments anew."""
+    target, drafter = models
+    config = with_knobs(method, "vlm", num_draft_tokens=4, window=5, tree_nodes=7)
+    out = []
+    for speculates in (False, True):
+        if speculates:
+            needs = "drafter" in config.resolve("vlm").needs
+            enable_speculation(target, config, drafter if needs else None)
+        torch.manual_seed(3)
+        given = {"max_new_tokens": NEW, "do_sample": False, **asked()}
+        out.append(target.generate(**padded(prompts), **given))
+        disable_speculation(target)
+    return out
+
+
+class Own(LogitsProcessor):
+    """Looks at the whole text and at the place in the batch."""
+
+    def __call__(self, input_ids, scores):
+        for row, text in enumerate(input_ids):
+            scores[row, (text.sum() + 3 * row + len(text)) % scores.shape[1]] += 3.0
+            scores[row, (text[-1] + 1 + row) % scores.shape[1]] = -torch.inf
+        return scores
+
+
+class Few:
+    """Tokens that a prompt's answer may have; it knows no answer behind another one."""
+
+    def __init__(self, width: int):
+        self.width = width
+
+    def __call__(self, prompt: int, text: torch.Tensor) -> list[int]:
+        step = prompt + 2
+        assert all(int(token) % step == 0 for token in text[self.width :])
+        return [n for n in range(len(WORDS)) if n % step == 0]
+
+
+TWICE = {"num_return_sequences": 2, "do_sample": True, "top_k": 1}
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("guidance", [None, 2.5])
+@pytest.mark.parametrize(
+    "asked",
+    [
+        lambda: {"no_repeat_ngram_size": 2, "bad_words_ids": [[3], [5, 9]]},
+        lambda: {"logits_processor": [Own()]},
+        lambda: {"prefix_allowed_tokens_fn": Few(7)},
+        lambda: {"prefix_allowed_tokens_fn": Few(7)} | TWICE,
+        lambda: {"logits_processor": [Own()], "eos_token_id": [4, 5], "min_new_tokens": 3},
+    ],
+    ids=["of transformers", "own", "allowed", "several", "ends"],
+)
+def test_processors_of_the_text(models, method, asked, guidance):
+    if guidance is not None:
+        if method not in ("plain", "draft"):
+            return
+        theirs, ours = both(models, method, lambda: asked() | {"guidance_scale": guidance})
+    else:
+        theirs, ours = both(models, method, asked)
+    plain, _ = both(models, "plain", dict)
+    assert not torch.equal(theirs[:1], plain[:1])
+    assert torch.equal(theirs, ours)
+
+
+def test_rows_that_wait_for_a_place(models):
+    """Their place in the whole batch counts, not the row in which they run."""
+    theirs, _ = both(models, "plain", lambda: {"logits_processor": [Own()]})
+    enable_speculation(models[0], SpecConfig("prompt-lookup"))
+    models[0].generate.__self__.at_once = 2
+    ours = models[0].generate(**padded(), max_new_tokens=NEW, logits_processor=[Own()])
+    disable_speculation(models[0])
+    assert torch.equal(theirs, ours)
+
+
+class Counts(LogitsProcessor):
+    """Keeps a state, as xgrammar's own does."""
+
+    def __init__(self):
+        self.calls = 0
+
+    def __call__(self, input_ids, scores):
+        self.calls += 1
+        scores[:, self.calls % 9] = -torch.inf
+        return scores
+
+
+def test_a_processor_with_a_state_is_refused(model):
+    enable_speculation(model, SpecConfig("sjd"))
+    with pytest.raises(InputError, match=r"Counts keeps a state: .*GrammarProcessor"):
+        model.generate(**padded(), max_new_tokens=4, logits_processor=[Counts()])
+
+
+def test_what_a_processor_raises_is_its_own(model):
+    def none(prompt, text):
+        return []
+
+    enable_speculation(model, SpecConfig("sjd"))
+    with pytest.raises(ValueError, match="returned an empty list"):
+        model.generate(**padded(), max_new_tokens=4, prefix_allowed_tokens_fn=none)
+
+
+# --- stopping criteria ----------------------------------------------------------------------------
+
+
+class Said(StoppingCriteria):
+    """Over where a text's sum can be divided, by another number in every row."""
+
+    def __call__(self, input_ids, scores, **kwargs):
+        return torch.tensor([int(text.sum()) % (5 + n) == 0 for n, text in enumerate(input_ids)])
+
+
+class Third(StoppingCriteria):
+    """Says in its ninth call that all is over, as one bool."""
+
+    def __init__(self):
+        self.calls = 0
+
+    def __call__(self, input_ids, scores, **kwargs):
+        self.calls += 1
+        return self.calls == 9
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_criteria_of_ones_own(models, method):
+    # without an end token transformers writes on behind a row's end, until all are over
+    theirs, ours = both(
+        models, method, lambda: {"stopping_criteria": [Said()], "eos_token_id": END}
+    )
+    ends = [int((row == 0).int().argmax()) for row in theirs[:, 7:]]
+    assert len(set(ends)) > 1
+    assert torch.equal(theirs, ours)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_criteria_are_asked_once_a_token(models, method):
+    theirs, ours = both(models, method, lambda: {"stopping_criteria": [Third()]}, PROMPTS[:1])
+    assert theirs.shape[1] == 7 + 9
+    assert torch.equal(theirs, ours)
+
+
+# --- scores ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"eos_token_id": [4, 5, 6, 7], "repetition_penalty": 1.3},
+        {"no_repeat_ngram_size": 2, "do_sample": True, "top_k": 1},
+    ],
+    ids=["plain", "ends", "processed"],
+)
+def test_scores_are_those_of_transformers(models, method, more):
+    wanted = dict(return_dict_in_generate=True, output_scores=True, output_logits=True, **more)
+    theirs, ours = both(models, method, lambda: wanted)
+    assert torch.equal(theirs.sequences, ours.sequences)
+    lengths = models_lengths(theirs.sequences[:, 7:], more.get("eos_token_id", ()))
+    for name in ("scores", "logits"):
+        mine, other = getattr(ours, name), getattr(theirs, name)
+        assert len(mine) == len(other) == theirs.sequences.shape[1] - 7
+        for column, (a, b) in enumerate(zip(mine, other, strict=True)):
+            assert (a.dtype, a.shape) == (b.dtype, b.shape)
+            for row, length in enumerate(lengths):
+                if column < length:
+                    assert torch.allclose(a[row], b[row], atol=1e-5)
+                else:  # nothing was drawn here
+                    assert not a[row].any()
+    steps = models[0].compute_transition_scores(ours.sequences, ours.scores)
+    assert steps.isfinite().all()
+
+
+def models_lengths(tokens: torch.Tensor, ends) -> list[int]:
+    found = [[n for n, token in enumerate(row) if token in ends] for row in tokens.tolist()]
+    return [ends[0] + 1 if ends else tokens.shape[1] for ends in found]
+
+
+def test_no_scores_where_nobody_asks(models):
+    theirs, ours = both(models, "sjd", lambda: {"return_dict_in_generate": True})
+    assert ours.scores is ours.logits is theirs.scores is None
+    _, tokens = both(models, "sjd", lambda: {"output_scores": True})  # without the dict
+    assert torch.equal(tokens, ours.sequences)
+
+
+# --- grammars -------------------------------------------------------------------------------------
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"a": {"type": "boolean"}, "b": {"enum": ["ab", "ba"]}},
+    "required": ["a", "b"],
+    "additionalProperties": False,
+}
+
+
+@pytest.fixture(scope="module")
+def compiled():
+    info = xgrammar.TokenizerInfo(WORDS, stop_token_ids=[END])
+    compiler = xgrammar.GrammarCompiler(info)
+    return compiler.compile_json_schema(json.dumps(SCHEMA), any_whitespace=False)
+
+
+def said(row: torch.Tensor) -> dict:
+    tokens = row[7:].tolist()
+    assert END in tokens
+    return json.loads("".join(WORDS[token] for token in tokens[: tokens.index(END)]))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_grammar_of_xgrammar(models, compiled, method):
+    """Theirs is xgrammar's own processor, which can be used in transformers' loop alone."""
+    target, _ = models
+    bound = dict(max_new_tokens=30, eos_token_id=END)
+    theirs = target.generate(
+        **padded(), do_sample=False, logits_processor=[OneUse(compiled)], **bound
+    )
+    again, ours = both(
+        models, method, lambda: bound | {"logits_processor": [GrammarProcessor(compiled, 7)]}
+    )
+    assert torch.equal(theirs, again)
+    assert torch.equal(theirs, ours)
+    assert {json.dumps(said(row)) for row in ours}
+
+
+@pytest.mark.parametrize("method", ["sjd", "dynamic-tree"])
+def test_a_grammar_of_each_row_and_sampled(models, compiled, method):
+    info = compiled.tokenizer_info
+    other = xgrammar.GrammarCompiler(info).compile_grammar('root ::= "[" [ab]+ "]"')
+    several = xgrammar.GrammarCompiler(info).compile_grammar('root ::= "ab" "ab"? "true"')
+    grammar = GrammarProcessor([compiled, several, compiled], 7)
+    _, ours = both(
+        models,
+        method,
+        lambda: dict(
+            max_new_tokens=30, eos_token_id=END, do_sample=True, logits_processor=[grammar]
+        ),
+    )
+    assert {"a", "b"} == said(ours[0]).keys() == said(ours[2]).keys()
+    text = "".join(WORDS[token] for token in ours[1, 7:] if token > END)
+    assert re.fullmatch("ab(ab)?true", text)
+    with pytest.raises(InputError, match="2 grammars for 3 rows"):
+        GrammarProcessor([other, several], 7)(torch.zeros(3, 7), torch.zeros(3, len(WORDS)))
+
+
+def test_xgrammars_own_processor_is_refused(model, compiled):
+    enable_speculation(model, SpecConfig("sjd"))
+    with pytest.raises(InputError, match=r"keeps a state.*mmspec\.GrammarProcessor"):
+        model.generate(**padded(), max_new_tokens=9, logits_processor=[OneUse(compiled)])
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_function_of_lm_format_enforcer(models, method):
+    words = [(n, word, True) for n, word in enumerate(WORDS) if n > END]
+
+    def spelled(tokens: list[int]) -> str:
+        return "".join(WORDS[token] for token in tokens if token > END)
+
+    data = TokenEnforcerTokenizerData(words, spelled, END, False, len(WORDS))
+    enforcer = TokenEnforcer(data, RegexParser("(ab|true|[fls]){3,6}"))
+
+    def allowed(prompt: int, text: torch.Tensor) -> list[int]:
+        tokens = text[7:].tolist()
+        return enforcer.get_allowed_tokens(tokens).allowed_tokens if END not in tokens else [END]
+
+    theirs, ours = both(
+        models, method, lambda: {"prefix_allowed_tokens_fn": allowed, "eos_token_id": END}
+    )
+    assert torch.equal(theirs, ours)
+    assert re.fullmatch("(ab|true|[fls]){3,6}", spelled(ours[0, 7:].tolist()))
