@@ -226,7 +226,7 @@ def _outcome(
 
 
 def _said(model: PreTrainedModel, name: str, bare: bool = False) -> list[Any]:
-    """Collect all that a call gives, one thing after the other; `bare` goes without the argument."""
+    """Collect all that a call gives, one thing after another; `bare` goes without the argument."""
     value, beside = TRIALS[name]
     ids = torch.tensor(PROMPTS)
     asked = {"max_new_tokens": NEW, "do_sample": False, **beside}

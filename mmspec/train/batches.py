@@ -21,10 +21,9 @@ MIX: tuple[Task, ...] = (
     *("two_object", "counting", "position", "color_attr"),
     *("position", "color_attr"),
 )
-MIXED = (
-    0.5  # of the training scenes are of one to four things of any kind, whose captions say more
-)
-# combinations than the tasks do: what was never said together has to be drawn together
+# of the training scenes are of one to four things of any kind, whose captions say more combinations
+# than the tasks do: what was never said together has to be drawn together
+MIXED = 0.5
 Scenes = tuple[list[str], Tensor, Tensor]
 """Captions, pictures or their tokens, and `SCENE_LABELS` of their patches `[B, grid², 2]`."""
 SCENE_LABELS = {name: LABELS[name] for name in ("shape", "color")}  # what a scene's patches have
