@@ -52,7 +52,7 @@ speculators:
 # what they need beside the package
 demo: .venv/.with-demo
 docs: .venv/.with-docs
-test mutants: .venv/.with-eval,train,demo,docs,dev
+test mutants: .venv/.with-eval,train,demo,serve,docs,dev
 
 .venv/.with-%: $(READY)
 	@$(BIN)/python -m pip install --editable '.[$*]'

@@ -55,6 +55,12 @@ def build_parser() -> argparse.ArgumentParser:
     weights.add_argument("--samples", type=int, default=8, help="prompts")
     weights.add_argument("--json", action="store_true", help="print JSON, not a table")
 
+    serve = commands.add_parser("serve", help="load on the server, against a plain one in turn")
+    serve.set_defaults(run=_serve)
+    serve.add_argument("--clients", type=int, default=64, help="that ask without a pause")
+    serve.add_argument("--seconds", type=float, default=120.0, help="of load on each server")
+    serve.add_argument("--turns", type=int, default=6, help="in which the servers are loaded")
+
     growth = commands.add_parser(
         "growth", help="target calls at several sides of the grid: do they grow with its area?"
     )
@@ -127,6 +133,15 @@ def _weights(args: argparse.Namespace) -> int:
         print(to_json(asdict(record), indent=2))
     else:
         print(weights_table(record).aligned())
+    return 0
+
+
+def _serve(args: argparse.Namespace) -> int:
+    from .serving import measure_serving
+
+    check_range(args, 1, 1000, "clients")
+    check_range(args, 1, 1000, "turns")
+    print(to_json(measure_serving(args.clients, args.seconds, args.turns), indent=2))
     return 0
 
 

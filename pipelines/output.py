@@ -40,11 +40,13 @@ class VlmStats(SpecStats):
     """Counters of a batch of answers.
 
     Attributes:
+        prompt_tokens: of the target's prompt, pictures included, per row.
         visual_tokens: columns of pictures in the target's prompt, per row.
         draft_visual_tokens: those that a drafter reads which sees them, per row.
         branches: weights by which a draft head's compressor chose among its branches, per row.
     """
 
+    prompt_tokens: list[int] = field(default_factory=list)
     visual_tokens: list[int] = field(default_factory=list)
     draft_visual_tokens: list[int] = field(default_factory=list)
     branches: list[dict[str, float]] = field(default_factory=list)

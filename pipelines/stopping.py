@@ -19,6 +19,7 @@ from transformers.generation.stopping_criteria import (
 from ..engine.draft import Context
 from ..engine.protocols import Stop
 from ..errors import InputError
+from ..models.transformers.prompted import refuse
 from ..models.transformers.read_texts import ReadTexts, of_one_row
 
 _PARTIAL = "\N{REPLACEMENT CHARACTER}"  # of a character whose last bytes are still to come
@@ -66,12 +67,21 @@ class Stops:
 
     def looking(self, prompt: Tensor) -> Stop | None:
         """Make what looks at the text behind the prompt `[N, T]`; None: nothing does."""
-        stops: list[Stop] = [StopCriteria(self.others, prompt)] if self.others else []
-        if self.text is not None:
-            stops.append(StopStrings(self.text, prompt))
-        if not stops:
-            return None
-        return lambda *told: torch.stack([stop(*told) for stop in stops]).amin(0)
+        if self.others and not self.eos and len(prompt) > 1:
+            refuse(
+                "stopping criteria of a batch without eos_token_id: transformers writes on behind "
+                "a row's end there, until all are over"
+            )
+        own = StopCriteria(self.others, prompt) if self.others else None
+        strings = None if self.text is None else StopStrings(self.text, prompt)
+        if own is None or strings is None:
+            return own or strings
+
+        def both(context: Context, emitted: Tensor, counts: Tensor) -> Tensor:
+            first = strings(context, emitted, counts)
+            return torch.minimum(first, own(context, emitted, torch.minimum(counts, first)))
+
+        return both
 
 
 class StopCriteria:
@@ -92,7 +102,7 @@ class StopCriteria:
         texts = ReadTexts(self.prompt, context)
         rows = zip(emitted.tolist(), counts.tolist(), context.finished, strict=True)
         ends = [
-            emitted.shape[1] + 1 if over else self._first(texts, row, tokens[:count])
+            count + 1 if over else self._first(texts, row, tokens[:count])
             for row, (tokens, count, over) in enumerate(rows)
         ]
         return torch.tensor(ends, device=emitted.device)

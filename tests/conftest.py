@@ -14,9 +14,10 @@ import pytest
 if "PYTEST_XDIST_WORKER" in os.environ:  # each of the processes has a core of its own
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# for `mutants`, `packed_rows`, `rounding`, `toys`, `visits` and `vlms`, under importmode=importlib
+# for `mutants`, `packed_rows`, `rounding`, `serving`, `toys`, `visits` and `vlms`, under
+# importmode=importlib
 _ACCEPT = ("engine/accept", "engine/accept/gaussian", "engine/accept/lantern")
-_ROOMS = ("app", "doctor", "engine", "models", "models/heads/formats", "train/vlm")
+_ROOMS = ("app", "doctor", "engine", "models", "models/heads/formats", "serve", "train/vlm")
 for room in ("", *_ROOMS, *_ACCEPT):
     sys.path.append(str(Path(__file__).parent / room))
 

@@ -117,7 +117,7 @@ def test_the_first_prompts_are_those_that_the_demo_offers():
         ("picture", ["."]),
         ("demo", [".", ".[demo]"]),
         ("docs", [".", ".[docs]"]),
-        ("test", [".", ".[eval,train,demo,docs,dev]"]),
+        ("test", [".", ".[eval,train,demo,serve,docs,dev]"]),
     ],
 )
 def test_make_installs_what_is_needed_alone(target, installed):

@@ -16,6 +16,7 @@ from tokenizers.pre_tokenizers import Split
 from torch import Tensor
 from transformers import (
     CompileConfig,
+    DynamicCache,
     GenerationConfig,
     PreTrainedModel,
     PreTrainedTokenizerFast,
@@ -93,6 +94,8 @@ TRIALS: dict[str, tuple[Any, dict[str, Any]]] = {
     "begin_suppress_tokens": ([30], {}),
     "forced_bos_token_id": (3, {}),
     "forced_eos_token_id": (7, {}),
+    "encoder_repetition_penalty": (1.5, {}),
+    "encoder_no_repeat_ngram_size": (2, {}),
     "exponential_decay_length_penalty": ((3, 1.5), ENDS),
     "renormalize_logits": (True, SCORED),
     "remove_invalid_values": (True, {}),
@@ -115,7 +118,7 @@ TRIALS: dict[str, tuple[Any, dict[str, Any]]] = {
     "cache_implementation": ("static", {}),
     "cache_config": ({}, {}),
     "max_cache_len": (60, {}),
-    "past_key_values": (None, {}),  # a cache, made anew
+    "past_key_values": (DynamicCache, TOLD),  # made anew
     "prefill_chunk_size": (2, {}),
     "disable_compile": (True, {}),
     "compile_config": (CompileConfig(), {}),
@@ -136,12 +139,10 @@ TRIALS: dict[str, tuple[Any, dict[str, Any]]] = {
     "prompt_lookup_num_tokens": (3, {}),
     "use_mtp": (True, {}),
 }
-# of encoders, of the model that assists, and what transformers keeps for itself
+# of encoders' outputs, of the model that assists, and what transformers keeps for itself
 BESIDE = {
     "continuous_batching_config",
     "speculation_type",
-    "encoder_repetition_penalty",
-    "encoder_no_repeat_ngram_size",
     "decoder_start_token_id",
     "is_assistant",
     "num_assistant_tokens",
@@ -230,13 +231,13 @@ def _said(model: PreTrainedModel, name: str, bare: bool = False) -> list[Any]:
     value, beside = TRIALS[name]
     ids = torch.tensor(PROMPTS)
     asked = {"max_new_tokens": NEW, "do_sample": False, **beside}
-    heard = None
+    heard: Any = None
     if name == "streamer":
         heard = value = value()
     if name in ("streamer", "past_key_values"):  # of one row
         ids = ids[1:]
     if name == "past_key_values":
-        value = transformers.DynamicCache(config=model.config)
+        value = DynamicCache(config=model.config)
     if name == "stop_strings":
         asked["tokenizer"] = _letters()
     given = {} if bare or value is None else {name: value}
@@ -246,7 +247,9 @@ def _said(model: PreTrainedModel, name: str, bare: bool = False) -> list[Any]:
     out = model.generate(ids, attention_mask=(ids > 0).long(), **asked)
     if isinstance(out, Tensor):
         return [out, *([] if heard is None else heard.values)]
-    return [out.sequences, *(out.scores or ()), *(out.logits or ())]
+    if name == "past_key_values" and not bare:
+        heard = [x for layer in value.layers for x in (layer.keys, layer.values)]
+    return [out.sequences, *(out.scores or ()), *(out.logits or ()), *(heard or ())]
 
 
 def _all_alike(ours: list[Any], theirs: list[Any]) -> bool:

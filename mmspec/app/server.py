@@ -38,7 +38,7 @@ def served(
     Raises:
         InputError: Gradio is missing, the address can't be had, or a folder's index can't be read.
     """
-    _check_address(host, port)
+    check_address(host, port)
     with tempfile.TemporaryDirectory(prefix="mmspec-demo-") as scratch, ExitStack() as stack:
         # uploads go to a folder and vanish with it, nobody is called home
         own = {"GRADIO_TEMP_DIR": scratch, "GRADIO_ANALYTICS_ENABLED": "False"}
@@ -94,7 +94,7 @@ def served(
             blocks.close(verbose=False)
 
 
-def _check_address(host: str, port: int | None) -> None:
+def check_address(host: str, port: int | None) -> None:
     """Raise an `InputError` if nothing can listen there; servers would say it in their own way."""
     try:
         family, *_, address = socket.getaddrinfo(host, port or 0, type=socket.SOCK_STREAM)[0]

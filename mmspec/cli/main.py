@@ -20,9 +20,11 @@ from . import chat as cli_chat
 from . import demo as cli_demo
 from . import doctor as cli_doctor
 from . import eval as cli_eval
+from . import export as cli_export
 from . import heads as cli_heads
 from . import ls as cli_ls
 from . import options
+from . import serve as cli_serve
 from . import video as cli_video
 
 DRAWN: tuple[Modality, ...] = ("image", "continuous")  # what `generate` draws
@@ -83,7 +85,7 @@ def execute(parser: argparse.ArgumentParser, argv: Sequence[str]) -> int:
         if (error.name or "mmspec").split(".")[0] == "mmspec":
             raise
         what = f"this needs the Python module {error.name}, which is not installed"
-        print(f"{name}: error: {absent(what, 'eval,train,demo')}", file=sys.stderr)
+        print(f"{name}: error: {absent(what, 'eval,train,demo,serve')}", file=sys.stderr)
         return 2
     except FloatingPointError as error:  # a model without numbers: no fault of the input's form
         print(f"{name}: error: {error}", file=sys.stderr)
@@ -169,8 +171,10 @@ def build_parser() -> argparse.ArgumentParser:
     cli_video.add_parser(commands)
     cli_eval.add_commands(commands)
     cli_heads.add_commands(commands)
+    cli_export.add_commands(commands)
     cli_doctor.add_parser(commands)
     cli_demo.add_parser(commands)
+    cli_serve.add_parser(commands)
 
     text = "train a drafter, a draft head or an embedded model"
     train = options.add_command(commands, "train", _train, text)

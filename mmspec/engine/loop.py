@@ -122,7 +122,8 @@ def advance(
             ends |= verdict.emitted == token
         first = torch.where(ends.any(1), ends.long().argmax(1) + 1, counts + 1)
         if stop is not None:
-            first = torch.minimum(first, stop(context, verdict.emitted, counts))
+            real = torch.minimum(counts, first)
+            first = torch.minimum(first, stop(context, verdict.emitted, real))
         end = (first <= counts).long()
         counts = torch.minimum(counts, first)
         accepted = torch.minimum(accepted, counts)

@@ -148,7 +148,7 @@ class Engine:
         eos: tokens that end their row.
         stop: what else does: given the context, the emitted tokens `[B, K]` behind it and how many
             of them are real `[B]`, the number of tokens per row `[B]` up to the first that ends it;
-            K + 1: none does.
+            more than there are: none does.
     """
 
     target: Target

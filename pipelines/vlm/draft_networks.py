@@ -227,7 +227,8 @@ class Drafting:
             return None
         seen = self.prompt(request, self.drafter)
         stats.draft_visual_tokens = visual_tokens(seen)
-        return request.guided(self.drafter, seen, self.scratch, config.ranks, self.words)
+        law = request.ranked if config.ranks else request.drafted
+        return request.guided(self.drafter, seen, self.scratch, law, self.words)
 
     def in_words(self, model: GuidedDecoder | None) -> TokenModel | None:
         """The draft network as one of the target's words."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import GenerationConfig, GenerationMixin, PreTrainedModel
+from transformers import DynamicCache, GenerationConfig, GenerationMixin, PreTrainedModel
 from transformers.generation import GenerateDecoderOnlyOutput
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
@@ -180,6 +180,8 @@ class SpeculativeGeneration:
         if self.model.training:
             raise InputError("the model is in training mode; call model.eval() first")
         call = CallArguments.read(self.model, inputs, generation_config, stopping_criteria, kwargs)
+        if call.cache is not None and self.config.drafter_only:
+            refuse("past_key_values where the drafter answers: they are the model's")
         own = self.drafting.own(call.given, drafter_inputs)
         with self.target.generating(call.given), self.drafting.watching():
             out: Tensor | GenerateDecoderOnlyOutput = GenerationMixin.generate(
@@ -215,6 +217,7 @@ class SpeculativeGeneration:
         told = generation_config, inputs, device, call.given, own, self.at_once
         request = Request(input_ids, logits_processor, stops, *told)
         stats = VlmStats(method=self.config.method)
+        stats.prompt_tokens = request.mask.sum(1).tolist()
         memory = self.memory if call.cache is None else call.cache
         vars(model)["speculation_stats"] = stats  # a round may ask for those so far
         listener = self.listener
@@ -265,10 +268,20 @@ class SpeculativeGeneration:
             said: dict[str, Any] = {
                 name: of.columns(lengths, width) for name, of in asked.items() if of
             }
-            if call.cache is not None:
-                said[_CACHE] = call.cache.cache
+            if generation_config.use_cache is not False:
+                said[_CACHE] = self._cache_left(call, engine, input_ids, context)
             return GenerateDecoderOnlyOutput(sequences=sequences, **said)
         return sequences
+
+    def _cache_left(
+        self, call: CallArguments, engine: Engine, ids: Tensor, context: Context
+    ) -> DynamicCache | None:
+        """Cache that the next turn may be given, as transformers' outputs have one."""
+        if call.cache is not None:
+            return call.cache.cache
+        if self.config.drafter_only or not isinstance(engine.target, ProcessedTarget):
+            return None
+        return HandedCache.left_by(engine.target.model, ids, context)
 
     def _engine(
         self, request: Request, stops: Stops, stats: VlmStats, memory: Memory | HandedCache | None
@@ -278,7 +291,7 @@ class SpeculativeGeneration:
         network = drafting.drafter if config.drafter_only else self.target
         assert network is not None
         prompt = drafting.prompt(request, network)
-        target = request.guided(network, prompt, drafting.scratch)
+        target = request.guided(network, prompt, drafting.scratch, request.law)
         stats.visual_tokens = visual_tokens(prompt)
         rounded = drafting.copy(target, prompt)
         model = drafting.model(request, rounded or target, prompt, stats)

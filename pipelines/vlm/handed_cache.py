@@ -38,11 +38,12 @@ class HandedCache:
         """Give a target that has not started what is known of its prompt `[1, T]`.
 
         Raises:
-            InputError: there are several rows, padding, or no token behind what is known.
+            InputError: the cache is of no use to this prompt, or no token stands behind what is
+                known.
         """
-        known = self.cache.get_seq_length()
-        if target.copies * len(prompt) != 1 or target.offset != prompt.shape[1]:
-            refuse("past_key_values of several rows, of guidance, or with padding")
+        known, fault = self.cache.get_seq_length(), _misfit(target, prompt)
+        if fault is not None:
+            refuse(f"past_key_values {fault}")
         if known >= prompt.shape[1]:
             refuse(
                 f"past_key_values of {known} tokens for a prompt of {prompt.shape[1]}: give the "
@@ -50,6 +51,18 @@ class HandedCache:
             )
         if known:
             target.earlier = self._taken(target.decoder, known), known
+
+    @classmethod
+    def left_by(
+        cls, target: GuidedDecoder, prompt: Tensor, context: Context
+    ) -> DynamicCache | None:
+        """A new cache of a generation that is over; None: of this prompt there is none."""
+        if _misfit(target, prompt) is not None:
+            return None
+        decoder: Any = target.decoder
+        made = cls(DynamicCache(config=decoder.config))
+        made.keep(target, prompt, context)
+        return made.cache
 
     def keep(self, target: GuidedDecoder, prompt: Tensor, context: Context) -> None:
         """Append what a generation that is over has read; its last token it never read."""
@@ -72,3 +85,15 @@ class HandedCache:
             keys = side_by_side(keys) if decoder.paired else keys
             cache.write(place, together(keys, values), 0)
         return cache
+
+
+def _misfit(target: GuidedDecoder, prompt: Tensor) -> str | None:
+    """Why a cache of transformers can't hold what this target reads; None: it can."""
+    decoder: Any = target.decoder
+    if target.copies * len(prompt) != 1:
+        return "of several rows, or under guidance"
+    if target.offset != prompt.shape[1]:
+        return "of a prompt that is padded, compressed or given as inputs_embeds"
+    if decoder.masks.window is not None:
+        return "of a model whose layers have windows"
+    return None

@@ -37,9 +37,10 @@ class Request:
             the draft model reads what transformers prepares for the target.
         at_once: rows that run at a time; None: all.
         law: by which the output is drawn.
+        drafted: the same for drafts.
         scores, logits: take what `output_scores` and `output_logits` ask for; None: nobody asks.
-        ranked: the same as `law`, and of a greedy output the law that it takes the largest of, for
-            drafts of the likeliest tokens.
+        ranked: the same, and of a greedy output the law that it takes the largest of, for drafts of
+            the likeliest tokens.
 
     Raises:
         InputError: it asks for what speculation can't give.
@@ -63,11 +64,14 @@ class Request:
         self.ids, self.given, self.own, self.at_once = ids.to(device), given, own, at_once
         self.limit = stops.length - ids.shape[1]
         self.greedy = not config.do_sample
-        self.law = ProcessedLaw(processors, self.greedy, self.ids)
+        told_to = self.ids, stops.eos
+        self.law = ProcessedLaw(processors, self.greedy, *told_to)
         told = config.return_dict_in_generate
         self.scores = EmittedScores() if told and config.output_scores else None
         self.logits = EmittedScores() if told and config.output_logits else None
-        self.ranked = ProcessedLaw(processors, False, self.ids) if self.greedy else self.law
+        # of their own: a draft model may run beside the target
+        self.drafted = ProcessedLaw(processors, self.greedy, *told_to)
+        self.ranked = ProcessedLaw(processors, False, *told_to)
         self.copies = config.num_return_sequences or 1
         self.inputs = _moved(inputs, device)
         shape = self.inputs.get("inputs_embeds", self.ids).shape[:2]
@@ -136,16 +140,15 @@ class Request:
         decoder: PromptedDecoder,
         prompt: EncodedPrompt,
         scratch: int,
-        ranked: bool = False,
+        law: Callable[[Tensor], Tensor],
         words: VocabularyMap | None = None,
     ) -> GuidedDecoder:
         """The network under guidance and warpers, with a cache of its own.
 
-        A call may add `scratch` tokens beyond the output; its laws may be the ranked ones. With
+        A call may add `scratch` tokens beyond the output; `law` makes laws of its logits. With
         `words` it reads its own tokens, and its laws are over the target's.
         """
         decoder.place(prompt)
-        law: Callable[[Tensor], Tensor] = self.ranked if ranked else self.law
         size, limit = decoder.drafts_for, self.limit
         if words is not None:
             law = partial(_widened, law, words)

@@ -21,7 +21,8 @@ class EmittedScores:
             context, draft, verdict: of the round.
             scores: behind the last tokens and behind every node `[B, 1 + nodes, V]`.
         """
-        index = verdict.drawn_by(draft)[..., None].expand(-1, -1, scores.shape[-1])
+        most = int(verdict.counts.max())
+        index = verdict.drawn_by(draft)[:, :most, None].expand(-1, -1, scores.shape[-1])
         samples = context.samples or range(context.rows)
         rows = zip(context.base, samples, context.finished, strict=True)
         places = [(row, sample, base) for row, (base, sample, over) in enumerate(rows) if not over]
@@ -35,12 +36,14 @@ class EmittedScores:
             width: columns.
         """
         last = self._rounds[-1][1] if self._rounds else torch.zeros(0, 0, 0)
-        out = last.new_zeros(len(lengths), width, last.shape[-1])
-        for places, scores in self._rounds:
-            for row, sample, base in places:
-                # what is beyond the emitted tokens gives way to the next round's
-                some = scores[row, : max(0, width - base)]
-                out[sample, base : base + len(some)] = some
-        for sample, length in enumerate(lengths):
-            out[sample, length:] = 0
-        return tuple(column.contiguous() for column in out.unbind(1))
+        with torch.inference_mode(False), torch.no_grad():  # normal tensors, for their owner
+            shape = width, len(lengths), last.shape[-1]
+            out = torch.zeros(shape, dtype=last.dtype, device=last.device)
+            for places, scores in self._rounds:
+                for row, sample, base in places:
+                    # what is beyond the emitted tokens gives way to the next round's
+                    some = scores[row, : max(0, width - base)]
+                    out[base : base + len(some), sample] = some
+            for sample, length in enumerate(lengths):
+                out[length:, sample] = 0
+        return tuple(out.unbind(0))

@@ -18,7 +18,8 @@ class GrammarProcessor(LogitsProcessor):
 
     xgrammar's own processor takes in one token a call and can be used once. This one goes back to
     where a text leaves the last one, so that drafts may ask about any; it works in transformers'
-    own `generate` as well, and again for the next prompt.
+    own `generate` as well, and again for the next prompt; set `prompt_length` if that is of another
+    length.
 
     Example:
         >>> compiled = xgrammar.GrammarCompiler(info).compile_json_schema(schema)
@@ -52,8 +53,23 @@ class GrammarProcessor(LogitsProcessor):
             self._begin(len(input_ids))
         masks = self._xgrammar.allocate_token_bitmask(len(input_ids), self._vocab_size)
         for row, text in enumerate(input_ids[:, self.prompt_length :].tolist()):
-            if self._follows(row, text) and not self._matchers[row].is_terminated():
-                self._matchers[row].fill_next_token_bitmask(masks, row)
+            self._fill(row, text, masks, row)
+        return self._allowed(masks, scores)
+
+    def of_row(self, row: int, rows: int, ids: Tensor, scores: Tensor) -> Tensor:
+        """Scores `[V]` behind the text `ids [T]` of one of a batch's rows."""
+        if len(self._matchers) != rows:
+            self._begin(rows)
+        masks = self._xgrammar.allocate_token_bitmask(1, self._vocab_size)
+        self._fill(row, ids[self.prompt_length :].tolist(), masks, 0)
+        return self._allowed(masks, scores[None])[0]
+
+    def _fill(self, row: int, text: list[int], masks: Tensor, place: int) -> None:
+        """Write what is allowed behind a row's text into `masks[place]`."""
+        if self._follows(row, text) and not self._matchers[row].is_terminated():
+            self._matchers[row].fill_next_token_bitmask(masks, place)
+
+    def _allowed(self, masks: Tensor, scores: Tensor) -> Tensor:
         ids = torch.arange(min(self._vocab_size, scores.shape[-1]))
         allowed = (masks[:, ids // 32] >> (ids % 32)) & 1 == 1
         allowed = F.pad(allowed, (0, scores.shape[-1] - len(ids)))  # no words beyond

@@ -55,6 +55,7 @@ class ProcessedLaw:
         processors: as `generate` lists them.
         greedy: whether the largest logit is taken.
         prompt: ids `[N, T]` in front of every sample's output.
+        ends: ids of end tokens: nothing looks at texts behind them.
 
     Attributes:
         looks: whether the text in front matters.
@@ -65,8 +66,14 @@ class ProcessedLaw:
     keeps = False
     kept: Tensor | None = None
 
-    def __init__(self, processors: Sequence[object], greedy: bool, prompt: Tensor) -> None:
-        self.prompt = prompt
+    def __init__(
+        self,
+        processors: Sequence[object],
+        greedy: bool,
+        prompt: Tensor,
+        ends: Sequence[int] = (),
+    ) -> None:
+        self.prompt, self.ends = prompt, frozenset(ends)
         self.looks = self._counts = False  # the latter: whether what is in front is counted
         self._texts: tuple[ReadTexts, Draft] | None = None
         self._place: Tensor | None = None  # [B, n], output tokens in front of every law
@@ -105,7 +112,7 @@ class ProcessedLaw:
     def looking(self, context: Context, draft: Draft, vocab_size: int) -> Iterator[None]:
         """Give laws behind the last token and behind every node of `draft` meanwhile."""
         if self.looks:
-            self._texts = ReadTexts(self.prompt, context), draft
+            self._texts = ReadTexts(self.prompt, context, self.ends), draft
         if self._counts:
             self._place = context.lengths[:, None] + F.pad(draft.depths() + 1, (1, 0))
             self._seen = self._tokens_before(context, draft, vocab_size)

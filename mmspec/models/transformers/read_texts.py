@@ -7,6 +7,7 @@ of one length. Rows of a speculative batch stand at different places, and a draf
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 import torch
@@ -39,10 +40,13 @@ class ReadTexts:
     Args:
         prompt: ids `[N, T]` in front of every sample's output.
         context: where rows stand.
+        ends: ids of tokens behind which nothing is read.
     """
 
-    def __init__(self, prompt: Tensor, context: Context) -> None:
-        self.prompt, self.context = prompt, context
+    def __init__(
+        self, prompt: Tensor, context: Context, ends: AbstractSet[int] = frozenset()
+    ) -> None:
+        self.prompt, self.context, self.ends = prompt, context, ends
         samples = range(context.rows) if context.samples is None else context.samples
         self.samples = list(samples)
         self._known: dict[int, Tensor] = {}
@@ -76,7 +80,7 @@ class ReadTexts:
                 own.append(Place(row, self.samples[row], node + 1, tail, above))
                 deeper.setdefault(len(tail), []).append(own[-1])
         for depth in sorted(deeper):
-            yield deeper[depth]
+            yield [place for place in deeper[depth] if self.ends.isdisjoint(place.tail)]
 
     def alike(self, places: Sequence[Place]) -> Iterator[tuple[list[Place], Tensor]]:
         """Places whose texts are of one length, and their texts `[n, T']`."""
@@ -110,4 +114,6 @@ def of_one_row(
 ) -> Tensor:
     """Give the entry of one sample of what `read` says of a whole batch `[N, T']`."""
     said = read(texts.whole(ids, sample))
-    return said[sample] if said.ndim else said
+    if not said.ndim:
+        return said
+    return said[sample if len(said) > 1 else 0]

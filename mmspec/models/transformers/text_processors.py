@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -10,6 +12,8 @@ from transformers.generation import logits_process as processes
 
 from ...engine.draft import Draft
 from ...errors import InputError
+from .grammar import GrammarProcessor
+from .prompted import refuse
 from .read_texts import Place, ReadTexts, of_one_row
 
 CONSTRAINED = processes.PrefixConstrainedLogitsProcessor
@@ -26,12 +30,16 @@ ALIKE = (
 )
 
 
+FORBIDDEN = 1e4  # so far below the largest score a token's probability is 0; some write no -inf
+
+
 class TextProcessor:
     """A logits processor, asked about every text that a draft may lead to.
 
     It has to be a function of ids and scores: a draft asks about many texts that never come to be.
-    One that answers a question in two ways is refused. One that is not transformers' own is not
-    asked about texts behind a token that it forbids: they can't stand, and it may know no answer.
+    Its first question is put again ever more rarely, and one that answers in another way is
+    refused. One that is not transformers' own is not asked about texts behind a token that it
+    forbids: they can't stand, and it may know no answer.
 
     Args:
         processor: called with ids `[N, T]` and scores `[N, V]` in float32, gives scores. A batch is
@@ -40,7 +48,10 @@ class TextProcessor:
 
     def __init__(self, processor: Any) -> None:
         self.processor = processor
-        self._tried = False
+        self._asked_so_far = 0
+        self._first: tuple[Callable[[], Tensor], Tensor] | None = None
+        if type(processor) is processes.SynthIDTextWatermarkLogitsProcessor:
+            refuse("the watermark SynthID, which keeps a state from call to call")
 
     def __call__(self, logits: Tensor, texts: ReadTexts, draft: Draft) -> Tensor:
         """Logits `[B, 1 + nodes, V]` behind the last tokens and behind every node, processed.
@@ -68,7 +79,8 @@ class TextProcessor:
         if not steps:
             return places
         index = torch.tensor(steps, device=said.device).unbind(1)
-        allowed = (said[index] > -torch.inf).tolist()
+        rows, laws, _ = index
+        allowed = (said[index] > said[rows, laws].amax(-1) - FORBIDDEN).tolist()
         both = zip(places, allowed, strict=True)
         return [place for place, may in both if may and (place.row, place.above) in stands]
 
@@ -77,12 +89,12 @@ class TextProcessor:
         kind = type(self.processor)
         if kind in ALIKE:
             return self.processor(ids, scores)
+        one = {CONSTRAINED: self._constrained, GrammarProcessor: self._of_grammar}
+        ask = one.get(kind, self._of_any)
         lines = zip(places, ids, scores, strict=True)
-        if kind is CONSTRAINED:
-            return torch.stack([self._constrained(p, text, own) for p, text, own in lines])
-        return torch.stack([self._asked(texts, p.sample, text, own) for p, text, own in lines])
+        return torch.stack([self._checked(partial(ask, texts, *line)) for line in lines])
 
-    def _constrained(self, place: Place, ids: Tensor, scores: Tensor) -> Tensor:
+    def _constrained(self, texts: ReadTexts, place: Place, ids: Tensor, scores: Tensor) -> Tensor:
         """Scores `[V]` of what the user's function allows behind one text."""
         many: Any = self.processor
         prompt = place.sample // many._num_beams
@@ -92,27 +104,39 @@ class TextProcessor:
 
         return CONSTRAINED(allowed, num_beams=1)(ids[None], scores[None])[0]
 
-    def _asked(self, texts: ReadTexts, sample: int, ids: Tensor, scores: Tensor) -> Tensor:
+    def _of_grammar(self, texts: ReadTexts, place: Place, ids: Tensor, scores: Tensor) -> Tensor:
+        return self.processor.of_row(place.sample, len(texts.prompt), ids, scores)
+
+    def _of_any(self, texts: ReadTexts, place: Place, ids: Tensor, scores: Tensor) -> Tensor:
         """Scores `[V]` behind one text, by a processor that may look at any row of a batch."""
 
         def read(whole: Tensor) -> Tensor:
             return self.processor(whole, scores.repeat(len(whole), 1))
 
-        said = of_one_row(texts, ids, sample, read)
-        if not self._tried:
-            self._tried = True
-            self._check(said, lambda: of_one_row(texts, ids, sample, read))
+        return of_one_row(texts, ids, place.sample, read)
+
+    def _checked(self, ask: Callable[[], Tensor]) -> Tensor:
+        """The answer; the first question is put again behind the 1st, 2nd, 4th, 8th … answer."""
+        said = ask()
+        if self._first is None:
+            self._first = ask, said.clone()
+        self._asked_so_far += 1
+        if self._asked_so_far & (self._asked_so_far - 1) == 0:
+            again, before = self._first
+            try:
+                same = torch.allclose(again(), before, rtol=0, atol=0, equal_nan=True)
+            except Exception:  # whatever it does where it is asked twice
+                same = False
+            if not same:
+                self._refuse()
         return said
 
-    def _check(self, said: Tensor, again: Any) -> None:
-        try:
-            same = torch.equal(said, again())
-        except Exception:  # whatever it does where it is asked twice
-            same = False
-        if not same:
-            name = type(self.processor).__name__
-            raise InputError(
-                f"the logits processor {name} keeps a state: it answers the same question in two "
-                "ways, and a draft asks about texts that never come to be; make it a function of "
-                "ids and scores (of a grammar of xgrammar, mmspec.GrammarProcessor is one)"
-            )
+    def _refuse(self) -> NoReturn:
+        own = type(self.processor).__name__
+        name = getattr(self.processor, "__name__", own)
+        name = "prefix_allowed_tokens_fn" if type(self.processor) is CONSTRAINED else name
+        raise InputError(
+            f"the logits processor {name} answers one question in two ways: it keeps a state, or "
+            "draws. A draft asks about texts that never come to be; make it a function of ids and "
+            "scores (of a grammar of xgrammar, mmspec.GrammarProcessor is one)"
+        )

@@ -282,7 +282,7 @@ WARPERS = [
     {"guidance_scale": 2.0, "repetition_penalty": 1.4, "top_k": 0},
     {"no_repeat_ngram_size": 2, "repetition_penalty": 1.2, "top_k": 9},
     {"bad_words_ids": [[3], [5, 9], [4, 1, 7]], "sequence_bias": [[[9, 2], 2.0], [[8], -1.0]]},
-    {"exponential_decay_length_penalty": (2, 1.5), "eos_token_id": 5, "top_k": 0},
+    {"exponential_decay_length_penalty": (2, 1.5), "eos_token_id": [5], "top_k": 0},
     {"begin_suppress_tokens": [1, 2, 3], "forced_eos_token_id": 4, "top_k": 9},
 ]
 

@@ -70,6 +70,24 @@ def test_turns_and_what_the_cache_holds(method, kind, dtype):
     assert read.emitted == [NEW]
 
 
+def test_a_cache_is_left_where_none_was_given():
+    """The usual loop: the last output's cache is handed to the next call."""
+    model = tiny("llama", torch.float64)
+    model.generation_config.eos_token_id = None
+    theirs, _ = talked(model, cache_of(model))
+    enable_speculation(model, "sjd")
+    text, cache = [], None
+    for turn in TURNS:
+        given = {} if cache is None else {CACHE_NAMES[0]: cache}
+        ids = torch.tensor([[*text, *turn]])
+        out = model.generate(ids, max_new_tokens=NEW, return_dict_in_generate=True, **given)
+        text, cache = out.sequences[0].tolist(), out[CACHE_NAMES[0]]
+        assert cache.get_seq_length() == len(text) - 1
+    assert text == theirs
+    out = model.generate(ids, max_new_tokens=2, return_dict_in_generate=True, use_cache=False)
+    assert CACHE_NAMES[0] not in out
+
+
 def test_what_is_known_is_not_read_again():
     """A cache of another text shows in the answer: nobody has read the prompt itself."""
     model = tiny("llama", torch.float64)
@@ -93,8 +111,9 @@ def test_what_it_does_not_take():
     enable_speculation(model, "sjd")
 
     def refused(match: str, rows: int = 1, **asked) -> None:
+        ids = () if "inputs_embeds" in asked else (torch.tensor([[3, 4, 5]] * rows),)
         with pytest.raises(InputError, match=match):
-            model.generate(torch.tensor([[3, 4, 5]] * rows), max_new_tokens=2, **asked)
+            model.generate(*ids, max_new_tokens=2, **asked)
 
     name = CACHE_NAMES[0]
     refused("several rows", rows=2, **{name: cache_of(model)})
@@ -104,7 +123,16 @@ def test_what_it_does_not_take():
     known = cache_of(model)
     model.generate(torch.tensor([[3, 4, 5]]), max_new_tokens=4, **{name: known})
     refused("of 6 tokens for a prompt of 3: give the whole conversation", **{name: known})
-    windowed = tiny("gemma2")
-    enable_speculation(windowed, "sjd")
-    with pytest.raises(InputError, match="not all of full attention"):
-        windowed.generate(torch.tensor([[3, 4, 5]]), max_new_tokens=2, **{name: cache_of(windowed)})
+    refused("as inputs_embeds", inputs_embeds=torch.zeros(1, 3, 32), **{name: cache_of(model)})
+    refused("or under guidance", guidance_scale=2.0, **{name: cache_of(model)})
+    enable_speculation(model, "drafter-only", tiny("llama", num_hidden_layers=1))
+    refused("where the drafter answers", **{name: cache_of(model)})
+
+
+@pytest.mark.parametrize("kind", ["mistral", "gemma2"])
+def test_windows_are_refused_however_the_cache_is_made(kind):
+    model = tiny(kind)
+    enable_speculation(model, "sjd")
+    for cache in (cache_of(model), DynamicCache()):
+        with pytest.raises(InputError, match=r"layers have windows|not all of full attention"):
+            model.generate(torch.tensor([[3, 4]]), max_new_tokens=2, **{CACHE_NAMES[0]: cache})

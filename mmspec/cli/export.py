@@ -1,0 +1,25 @@
+"""`mmspec export`: what other tools load."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from .options import add_command
+
+
+def add_commands(commands: Any) -> None:
+    export = commands.add_parser("export", help="write what other tools load")
+    actions = export.add_subparsers(dest="action", metavar="action", required=True)
+    text = "a repository for transformers' generate(custom_generate=FOLDER)"
+    generate = add_command(actions, "custom-generate", _custom_generate, text)
+    generate.add_argument("folder", type=Path, help="folder that is made")
+
+
+def _custom_generate(args: argparse.Namespace) -> int:
+    from ..integrations.custom_generate import write_custom_generate
+
+    write_custom_generate(args.folder)
+    print(f"model.generate(**inputs, custom_generate={str(args.folder)!r}, trust_remote_code=True)")
+    return 0

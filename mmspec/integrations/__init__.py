@@ -1,0 +1,1 @@
+"""Speculation where users are already: in transformers' own calls, on canvases."""

@@ -1,0 +1,129 @@
+"""transformers' `model.generate(..., custom_generate=FOLDER)`: speculation without another call."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from transformers import PreTrainedModel
+
+from .. import __version__
+from ..errors import InputError
+from ..files import write_atomic
+from ..methods import SpecConfig
+from ..models.heads.loading import load_head
+from ..pipelines.vlm.generate import SpeculativeGeneration
+
+_KEPT = "_mmspec_generation"  # the model's attribute that the last one is kept in
+
+CODE = '''"""Speculative decoding by mmspec, which this only calls."""
+
+from mmspec.integrations.custom_generate import generate
+
+__all__ = ["generate"]
+'''
+
+CARD = """---
+library_name: transformers
+tags:
+  - custom_generate
+  - speculative-decoding
+license: apache-2.0
+---
+
+# Speculative decoding by mmspec
+
+`generate` with fewer calls of the model. What it writes follows the same distribution, and is the
+same text where it is greedy. Unlike assisted generation it works on batches, on models that see,
+and with draft heads.
+
+```sh
+pip install "mmspec>={version}"
+```
+
+```python
+here = dict(custom_generate="FOLDER_OR_REPOSITORY", trust_remote_code=True)
+model.generate(**inputs, max_new_tokens=200, **here)
+```
+
+`trust_remote_code` is transformers' word for code that lies beside a model. Here it is three lines
+that import the installed package. Arguments of `generate` mean what they always do. Besides:
+
+- `assistant_model=` is a draft model, with `tokenizer=` and `assistant_tokenizer=` if its words are
+  others.
+- `prompt_lookup_num_tokens=` copies drafts from the text in front.
+- `speculation=` names any other method, with its settings: `"dynamic-tree[tree_nodes=24]"`.
+- `draft_head=` is the folder or hub id of a draft head for this model.
+
+Nothing given, drafts are copied from the text in front. What a call took is in
+`model.speculation_stats` afterwards. What can't be honoured is refused in one line.
+"""
+
+
+def generate(
+    model: PreTrainedModel,
+    speculation: SpecConfig | str | None = None,
+    assistant_model: PreTrainedModel | None = None,
+    assistant_tokenizer: Any = None,
+    draft_head: str | Path | None = None,
+    **arguments: Any,
+) -> Any:
+    """Generate as `model.generate` does, speculating.
+
+    The model is tried out in the first call; further calls with the same parts reuse what that
+    learned.
+
+    Args:
+        model: of transformers.
+        speculation: how, such as "draft" or "dynamic-tree[tree_nodes=24]"; None: by what is given.
+        assistant_model: a draft model; one with other words needs both tokenizers.
+        assistant_tokenizer: its tokenizer, beside `tokenizer`.
+        draft_head: folder or hub id of a draft head for this model.
+        arguments: of `generate`; those that are None are as if they were not given.
+
+    Raises:
+        InputError: the model or the combination can't speculate, or an argument can't be honoured.
+    """
+    given = {name: value for name, value in arguments.items() if value is not None}
+    speculation = _copying(speculation, given)
+    words = None, None
+    if assistant_tokenizer is not None:
+        if "tokenizer" not in given:
+            raise InputError("assistant_tokenizer needs tokenizer= beside it")
+        words = given["tokenizer"], assistant_tokenizer
+    if "stop_strings" not in given:
+        given.pop("tokenizer", None)
+    head = None if draft_head is None else str(draft_head)
+    parts = str(speculation), id(assistant_model), head, tuple(map(id, words))
+    kept, generation = vars(model).get(_KEPT, (None, None))
+    if kept != parts:
+        loaded = None if head is None else load_head(head)
+        generation = SpeculativeGeneration(model, speculation, assistant_model, loaded, words)
+        vars(model)[_KEPT] = parts, generation
+    return generation.generate(**given)
+
+
+def write_custom_generate(folder: Path) -> None:
+    """Write a repository of the Hub's layout for `custom_generate`.
+
+    Raises:
+        InputError: the folder holds something.
+    """
+    if folder.exists() and any(folder.iterdir()):
+        raise InputError(f"{folder} holds files already; name another folder")
+    (folder / "custom_generate").mkdir(parents=True, exist_ok=True)
+    write_atomic(folder / "custom_generate" / "generate.py", CODE)
+    write_atomic(folder / "custom_generate" / "requirements.txt", f"mmspec>={__version__}\n")
+    write_atomic(folder / "README.md", CARD.replace("{version}", __version__))
+
+
+def _copying(
+    speculation: SpecConfig | str | None, given: dict[str, Any]
+) -> SpecConfig | str | None:
+    """The method, if transformers' own name for copied drafts asks for one."""
+    count = given.pop("prompt_lookup_num_tokens", None)
+    if count is None:
+        return speculation
+    if speculation is not None:
+        raise InputError("prompt_lookup_num_tokens and speculation name a method each; give one")
+    return SpecConfig("prompt-lookup", num_draft_tokens=count)

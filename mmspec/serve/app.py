@@ -1,0 +1,314 @@
+"""OpenAI's routes: `/v1/chat/completions`, `/v1/images/generations`, `/v1/models`; `/health` and
+`/metrics` beside them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hmac
+import json
+import secrets
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import JSONResponse, StreamingResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from .. import __version__
+from ..errors import InputError
+from .backend import Backend, BusyError, ChatAsked, PictureAsked
+from .jobs import JobError, News
+from .requests import ChatRequest, PictureRequest, ServeLimits, parsed
+
+OPEN = ("/health",)  # what needs no key
+
+
+class RefusedError(Exception):
+    """A request that gets an error in OpenAI's form."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status, self.message = status, message
+
+
+def build_app(backend: Backend, limits: ServeLimits, keys: Sequence[str] = ()) -> FastAPI:
+    """The server as an ASGI application.
+
+    Args:
+        backend: does the work.
+        limits: of requests.
+        keys: one of which a client must show; none: everybody may ask.
+    """
+    app = FastAPI(
+        title="mmspec", version=__version__, docs_url=None, redoc_url=None, openapi_url=None
+    )
+    app.state.backend, app.state.limits = backend, limits
+    app.add_middleware(KeyGuard, keys=keys)
+    app.add_exception_handler(RefusedError, _refused)
+    app.add_api_route("/health", health, methods=["GET"])
+    app.add_api_route("/metrics", metrics, methods=["GET"])
+    app.add_api_route("/v1/models", models, methods=["GET"])
+    app.add_api_route("/v1/chat/completions", chat, methods=["POST"])
+    app.add_api_route("/v1/images/generations", pictures, methods=["POST"])
+    return app
+
+
+class KeyGuard:
+    """Lets through who shows a key, and bodies that no web page can send by itself."""
+
+    def __init__(self, app: ASGIApp, keys: Sequence[str]) -> None:
+        self.app, self.keys = app, [key.encode() for key in keys]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"] not in OPEN:
+            headers = dict(scope["headers"])
+            shown = headers.get(b"authorization", b"").removeprefix(b"Bearer ").strip()
+            if self.keys and not any(hmac.compare_digest(shown, key) for key in self.keys):
+                await _error(401, "no valid API key; send Authorization: Bearer KEY")(
+                    scope, receive, send
+                )
+                return
+            kind = headers.get(b"content-type", b"").split(b";")[0].strip().lower()
+            if scope["method"] == "POST" and kind != b"application/json":
+                await _error(415, "send JSON, with Content-Type: application/json")(
+                    scope, receive, send
+                )
+                return
+        await self.app(scope, receive, send)
+
+
+async def health(request: Request) -> Response:
+    """Say that the server answers, and how many requests wait."""
+    return JSONResponse({"status": "ok", "waiting": await _backend(request).waiting()})
+
+
+async def metrics(request: Request) -> Response:
+    """Figures in Prometheus' form."""
+    kind = "text/plain; version=0.0.4; charset=utf-8"
+    return Response(await _backend(request).metrics(), media_type=kind)
+
+
+async def models(request: Request) -> Response:
+    """The models' names."""
+    names = _backend(request).models
+    rows = [{"id": n, "object": "model", "created": 0, "owned_by": "mmspec"} for n in names]
+    return JSONResponse({"object": "list", "data": rows})
+
+
+async def chat(request: Request) -> Response:
+    """Answer a conversation, whole or as a stream."""
+    limits: ServeLimits = request.app.state.limits
+    asked: ChatRequest = await _body(request, ChatRequest)
+    name = _named(request, asked.model, "chat")
+    job = ChatAsked(
+        await _checked(lambda: asked.conversation(limits)),
+        *(asked.temperature, asked.top_p, asked.top_k),
+        asked.length(limits),
+        asked.stops,
+    )
+    news = await _submitted(request, name, job, asked.n, asked.seed)
+    head = {"id": f"chatcmpl-{secrets.token_hex(12)}", "created": int(time.time()), "model": name}
+    if asked.stream:
+        told = asked.stream_options is not None and asked.stream_options.include_usage
+        first = await anext(news)  # what is wrong with a request is an error, no stream
+        _raise(first)
+        stream = _stream(first, news, head, asked.n, told)
+        return StreamingResponse(stream, media_type="text/event-stream")
+    texts, finish = [""] * asked.n, [""] * asked.n
+    usage: dict[str, Any] = {}
+    async for one in _while_connected(request, news):
+        _raise(one)
+        if one.kind == "text":
+            texts[one.choice] += one.value
+        elif one.kind == "finish":
+            finish[one.choice] = one.value
+        elif one.kind == "usage":
+            usage = one.value
+    choices = [
+        {
+            "index": n,
+            "message": {"role": "assistant", "content": text, "refusal": None},
+            "logprobs": None,
+            "finish_reason": why,
+        }
+        for n, (text, why) in enumerate(zip(texts, finish, strict=True))
+    ]
+    body = {**head, "object": "chat.completion", "choices": choices}
+    return JSONResponse({**body, "usage": _usage(usage), "mmspec": _speed(usage)})
+
+
+async def pictures(request: Request) -> Response:
+    """Draw pictures, as PNG in base64."""
+    asked: PictureRequest = await _body(request, PictureRequest)
+    name = _named(request, asked.model, "picture")
+    job = PictureAsked(asked.prompt, await _checked(asked.sides), asked.guidance_scale)
+    news = await _submitted(request, name, job, asked.n or 1, asked.seed)
+    data: list[dict[str, str]] = [{}] * (asked.n or 1)
+    usage: dict[str, Any] = {}
+    async for one in _while_connected(request, news):
+        _raise(one)
+        if one.kind == "picture":
+            data[one.choice] = {"b64_json": base64.b64encode(one.value).decode()}
+        elif one.kind == "usage":
+            usage = one.value
+    return JSONResponse({"created": int(time.time()), "data": data, "mmspec": _speed(usage)})
+
+
+def _backend(request: Request) -> Backend:
+    backend: Backend = request.app.state.backend
+    return backend
+
+
+async def _body(request: Request, kind: Any) -> Any:
+    """The request's body, of bounded size and of its form."""
+    limits: ServeLimits = request.app.state.limits
+    read = bytearray()
+    async for chunk in request.stream():
+        read += chunk
+        if len(read) > limits.body_bytes:
+            raise RefusedError(413, f"the request has more than {limits.body_bytes:,} bytes")
+    return await _checked(lambda: parsed(kind, bytes(read)))
+
+
+async def _checked(make: Callable[[], Any]) -> Any:
+    """What is made beside the event loop: reading pictures takes its time."""
+    try:
+        return await asyncio.to_thread(make)
+    except InputError as error:
+        raise RefusedError(400, str(error)) from error
+
+
+def _named(request: Request, name: str | None, kind: str) -> str:
+    """The model of a request; None: the first of its kind."""
+    known = [n for n, what in _backend(request).models.items() if what == kind]
+    if name is None and known:
+        return known[0]
+    if name not in known:
+        listed = ", ".join(known) or "none"
+        raise RefusedError(404, f"no model {name!r} for this route here; there are: {listed}")
+    return name
+
+
+async def _submitted(
+    request: Request, name: str, asked: Any, rows: int, seed: int | None
+) -> AsyncGenerator[News, None]:
+    seed = secrets.randbelow(2**53) if seed is None else seed
+    started, backend = time.monotonic(), _backend(request)
+    try:
+        news = await backend.submit(name, asked, rows, [seed + n for n in range(rows)])
+    except BusyError:
+        raise RefusedError(429, "too many requests wait here; try again in a moment") from None
+
+    async def counted() -> AsyncGenerator[News, None]:
+        code, usage = 499, {}  # the client went away
+        try:
+            async for one in news:
+                if one.kind == "usage":
+                    code, usage = 200, one.value
+                elif one.kind == "error":
+                    code = one.value.status
+                yield one
+        finally:
+            await news.aclose()
+            backend.answered(name, code, time.monotonic() - started, usage)
+
+    return counted()
+
+
+async def _while_connected(
+    request: Request, news: AsyncGenerator[News, None]
+) -> AsyncIterator[News]:
+    """All news, until the client is gone."""
+    gone = asyncio.ensure_future(_disconnected(request))
+    try:
+        while True:
+            step = asyncio.ensure_future(anext(news))
+            await asyncio.wait({step, gone}, return_when=asyncio.FIRST_COMPLETED)
+            if not step.done():
+                step.cancel()
+                with suppress(asyncio.CancelledError, StopAsyncIteration):
+                    await step
+                raise RefusedError(499, "the client is gone")
+            try:
+                yield step.result()
+            except StopAsyncIteration:
+                return
+    finally:
+        gone.cancel()
+        await news.aclose()
+
+
+async def _disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _stream(
+    first: News, news: AsyncGenerator[News, None], head: Mapping[str, Any], choices: int, told: bool
+) -> AsyncIterator[str]:
+    """Server-sent events; a client that goes away cancels this."""
+    head = {**head, "object": "chat.completion.chunk"}
+
+    def event(choice: int, delta: Mapping[str, Any], why: str | None = None) -> str:
+        one = {"index": choice, "delta": delta, "logprobs": None, "finish_reason": why}
+        body = {**head, "choices": [one], **({"usage": None} if told else {})}
+        return f"data: {json.dumps(body)}\n\n"
+
+    try:
+        for choice in range(choices):
+            yield event(choice, {"role": "assistant", "content": ""})
+        one: News | None = first
+        while one is not None:
+            if one.kind == "text":
+                yield event(one.choice, {"content": one.value})
+            elif one.kind == "finish":
+                yield event(one.choice, {}, one.value)
+            elif one.kind == "error":
+                yield f"data: {json.dumps(_shape(one.value))}\n\n"
+            elif one.kind == "usage" and told:
+                body = {**head, "choices": [], "usage": _usage(one.value)}
+                yield f"data: {json.dumps({**body, 'mmspec': _speed(one.value)})}\n\n"
+            one = await anext(news, None)
+        yield "data: [DONE]\n\n"
+    finally:
+        await news.aclose()
+
+
+def _usage(counts: Mapping[str, Any]) -> dict[str, int]:
+    prompt, written = counts.get("prompt", 0), counts.get("written", 0)
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": written,
+        "total_tokens": prompt + written,
+    }
+
+
+def _speed(counts: Mapping[str, Any]) -> dict[str, Any]:
+    """What speculation saved: calls of the target, and tokens a call."""
+    calls = counts["calls"]
+    speed = {"target_calls": calls, "tokens_per_call": counts["emitted"] / max(1, calls)}
+    return {"method": counts["method"], **speed}
+
+
+def _raise(news: News) -> None:
+    if news.kind == "error":
+        raise RefusedError(*news.value)
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RefusedError)
+    return _error(error.status, error.message)
+
+
+def _error(status: int, message: str) -> Response:
+    headers = {"Retry-After": "1"} if status == 429 else {}
+    return JSONResponse(_shape(JobError(status, message)), status, headers)
+
+
+def _shape(error: JobError) -> dict[str, Any]:
+    kind = "invalid_request_error" if error.status < 500 else "server_error"
+    return {"error": {"message": error.message, "type": kind, "param": None, "code": error.status}}

@@ -1,0 +1,126 @@
+"""Backends: who does the work behind the routes. Here, in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from .batcher import Batcher, BusyError, Runner
+from .jobs import Job, News
+from .metrics import Metrics
+from .requests import ServeLimits
+
+__all__ = ["Backend", "BusyError", "ChatAsked", "LocalBackend", "PictureAsked"]
+
+
+@dataclass(frozen=True)
+class ChatAsked:
+    """A conversation to answer, see `VlmPipeline`."""
+
+    messages: list[dict[str, Any]]
+    temperature: float
+    top_p: float
+    top_k: int
+    limit: int
+    stops: tuple[str, ...]
+
+    @property
+    def key(self) -> tuple[float, ...]:
+        """Conversations of equal keys can be answered together."""
+        return self.temperature, self.top_p, self.top_k
+
+
+@dataclass(frozen=True)
+class PictureAsked:
+    """A caption to draw, see `ImagePipeline`."""
+
+    prompt: str
+    sides: tuple[int, int] | None
+    guidance_scale: float | None
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """Captions of equal keys can be drawn together."""
+        return self.sides, self.guidance_scale
+
+
+class Backend(Protocol):
+    """Does what requests ask for.
+
+    Attributes:
+        models: what each does, "chat" or "picture", by name.
+    """
+
+    models: Mapping[str, str]
+
+    async def submit(
+        self, model: str, asked: Any, rows: int, seeds: list[int]
+    ) -> AsyncGenerator[News, None]:
+        """Begin a request; its news end with "usage" or "error". Closing them cancels it.
+
+        Raises:
+            BusyError: too many wait.
+        """
+
+    def answered(self, model: str, code: int, seconds: float, usage: Mapping[str, Any]) -> None:
+        """Hear that a request is over, and what it took if it was answered."""
+
+    async def waiting(self) -> int:
+        """The number of requests that wait."""
+
+    async def metrics(self) -> bytes:
+        """Figures in Prometheus' form."""
+
+
+class LocalBackend:
+    """Models of this process, behind one `Batcher`."""
+
+    def __init__(
+        self,
+        runners: Mapping[str, Runner],
+        models: Mapping[str, str],
+        limits: ServeLimits,
+        metrics: Metrics,
+    ) -> None:
+        self.models, self.limits, self._metrics = models, limits, metrics
+        self.batcher = Batcher(runners, limits, metrics)
+
+    async def submit(
+        self, model: str, asked: Any, rows: int, seeds: list[int]
+    ) -> AsyncGenerator[News, None]:
+        loop, heard = asyncio.get_running_loop(), asyncio.Queue[News]()
+
+        def tell(news: News) -> None:
+            loop.call_soon_threadsafe(heard.put_nowait, news)
+
+        deadline = time.monotonic() + self.limits.seconds
+        job = Job(model, asked, asked.key, rows, seeds, tell, deadline)
+        self.batcher.submit(job)
+
+        async def news() -> AsyncGenerator[News, None]:
+            try:
+                while True:
+                    one = await heard.get()
+                    yield one
+                    if one.kind in ("usage", "error"):
+                        return
+            finally:
+                job.cancelled = True
+
+        return news()
+
+    def answered(self, model: str, code: int, seconds: float, usage: Mapping[str, Any]) -> None:
+        self._metrics.answered(model, code, seconds, usage)
+
+    async def waiting(self) -> int:
+        return self.batcher.waiting
+
+    async def metrics(self) -> bytes:
+        return self._metrics.text()
+
+    def close(self) -> None:
+        """End what runs."""
+        self.batcher.close()

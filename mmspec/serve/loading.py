@@ -1,0 +1,102 @@
+"""Models that a server offers: found by name or folder, loaded, set to speculate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from ..errors import InputError
+from ..methods import PIPELINES, Modality
+from ..pipelines.model_folders import first_of, locate
+from ..registry import check_name, resolve
+from .backend import LocalBackend
+from .batcher import Runner
+from .metrics import Metrics
+from .requests import ServeLimits
+from .runners import ChatRunner, PictureRunner
+
+Kind = Literal["text", "vlm", "image", "continuous"]
+KINDS: dict[Kind, str] = {  # what each is asked for, see `Backend`
+    "text": "chat",
+    "vlm": "chat",
+    "image": "picture",
+    "continuous": "picture",
+}
+_TEXT = "mmspec.pipelines.text.pipeline:TextPipeline"
+
+
+@dataclass(frozen=True)
+class Offered:
+    """A model to offer.
+
+    Attributes:
+        kind: of its pipeline.
+        source: a folder, a hub id, or a name such as "embedded-vlm".
+        method: how it speculates, with settings; None: the default of its kind.
+        device: where it runs.
+    """
+
+    kind: Kind
+    source: str
+    method: str | None = None
+    device: str = "cpu"
+
+    @property
+    def name(self) -> str:
+        """The name that clients give."""
+        return Path(self.source).name
+
+    @classmethod
+    def read(cls, kind: str, source: str, method: str | None, device: str) -> Offered:
+        """Check the words of an option.
+
+        Raises:
+            InputError: there is no such kind.
+        """
+        check_name("kind of model", kind, tuple(KINDS))
+        return cls(kind, source, method, device)  # type: ignore[arg-type]  # just checked
+
+    def load(self, metrics: Metrics) -> Runner:
+        """Load the model, ready to run.
+
+        Raises:
+            InputError: it can't be found or can't speculate so.
+        """
+        if self.kind == "text":
+            pipe = resolve(_TEXT).from_pretrained(self.source)
+            modality: Modality = "vlm"
+        else:
+            modality = self.kind
+            kind = resolve(PIPELINES[modality].reference)
+            pipe = kind.from_pretrained(locate(self.source, kind.embedded))
+        pipe = pipe.to(self.device)
+        pipe.set_progress_bar_config(disable=True)
+        pipe.enable_speculation(self.method or first_of(modality, lambda name: _able(pipe, name)))
+        made = ChatRunner if KINDS[self.kind] == "chat" else PictureRunner
+        return made(pipe, self.name, metrics)
+
+
+def _able(pipe: Any, method: str) -> bool:
+    """True if a loaded pipeline has the parts of a method."""
+    try:
+        pipe.enable_speculation(method)
+    except InputError:
+        return False
+    return True
+
+
+def local_backend(offered: Sequence[Offered], limits: ServeLimits) -> LocalBackend:
+    """Load models into this process.
+
+    Raises:
+        InputError: one can't be loaded, or two have one name.
+    """
+    names = [one.name for one in offered]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise InputError(f"two models are named {twice!r}; clients could not tell them apart")
+    metrics = Metrics()
+    runners = {one.name: one.load(metrics) for one in offered}
+    return LocalBackend(runners, {one.name: KINDS[one.kind] for one in offered}, limits, metrics)

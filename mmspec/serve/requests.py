@@ -1,0 +1,215 @@
+"""Bodies of requests in OpenAI's form: what may be said, within bounds.
+
+What would change an answer and is not honoured is refused by name; what only labels a request is
+taken and ignored.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from PIL import Image
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from ..errors import InputError
+from ..picture import WEB_FORMATS, open_picture
+
+Seed = Annotated[int, Field(ge=0, lt=2**53)]
+_DATA = re.compile(r"data:image/[a-z+.-]+;base64,(.*)", re.DOTALL)
+MOST_CHOICES = 8
+
+
+@dataclass(frozen=True)
+class ServeLimits:
+    """Limits of the server.
+
+    Attributes:
+        body_bytes: of a request.
+        pixels: of a picture.
+        pictures: of a request.
+        characters: of all texts of a request.
+        tokens: of an answer.
+        rows: answers or pictures that run at a time.
+        waiting: requests that wait; beyond, clients are told to come back.
+        seconds: from a request's arrival to its last token.
+    """
+
+    body_bytes: int = 20_000_000
+    pixels: int = 16_000_000
+    pictures: int = 8
+    characters: int = 100_000
+    tokens: int = 2048
+    rows: int = 16
+    waiting: int = 256
+    seconds: float = 120.0
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class _Labelled(_Body):
+    """A request's labels."""
+
+    user: Any = None
+    metadata: Any = None
+    store: Any = None
+    service_tier: Any = None
+    safety_identifier: Any = None
+    prompt_cache_key: Any = None
+
+
+class TextPart(_Body):
+    """Part of a message: text."""
+
+    type: Literal["text"]
+    text: str
+
+
+class ImageUrl(_Body):
+    """A picture as a data URL; nothing is downloaded, and no path is read."""
+
+    url: str
+    detail: Any = None
+
+
+class ImagePart(_Body):
+    """Part of a message: a picture."""
+
+    type: Literal["image_url"]
+    image_url: ImageUrl
+
+
+class ChatMessage(_Body):
+    """A turn of a conversation."""
+
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str | list[Annotated[TextPart | ImagePart, Field(discriminator="type")]]
+    name: Any = None
+
+
+class StreamOptions(_Body):
+    """Options of a stream."""
+
+    include_usage: bool = False
+    include_obfuscation: bool = False
+
+
+class ChatRequest(_Labelled):
+    """Body of `/v1/chat/completions`; `top_k` is ours."""
+
+    model: str
+    messages: Annotated[list[ChatMessage], Field(min_length=1, max_length=1000)]
+    max_tokens: Annotated[int, Field(ge=1)] | None = None
+    max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
+    temperature: Annotated[float, Field(ge=0, le=2)] = 1.0
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    top_k: Annotated[int, Field(ge=0)] = 0
+    n: Annotated[int, Field(ge=1, le=MOST_CHOICES)] = 1
+    seed: Seed | None = None
+    stop: str | Annotated[list[str], Field(max_length=4)] | None = None
+    stream: bool = False
+    stream_options: StreamOptions | None = None
+    frequency_penalty: Annotated[float, Field(ge=0, le=0)] | None = None
+    presence_penalty: Annotated[float, Field(ge=0, le=0)] | None = None
+    logprobs: Literal[False] | None = None
+    response_format: dict[Literal["type"], Literal["text"]] | None = None
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        """Strings that end an answer; they are not part of it."""
+        many = [self.stop] if isinstance(self.stop, str) else self.stop or []
+        return tuple(text for text in many if text)
+
+    def length(self, limits: ServeLimits) -> int:
+        """Tokens that an answer may have."""
+        asked = self.max_completion_tokens or self.max_tokens or limits.tokens
+        return min(asked, limits.tokens)
+
+    def conversation(self, limits: ServeLimits) -> list[dict[str, Any]]:
+        """The messages as pipelines take them, pictures opened.
+
+        Raises:
+            InputError: too much text, too many pictures, or one that can't be read.
+        """
+        told, characters, pictures = [], 0, 0
+        for message in self.messages:
+            content: list[dict[str, Any]] = []
+            given = message.content
+            parts = [TextPart(type="text", text=given)] if isinstance(given, str) else given
+            for part in parts:
+                if isinstance(part, TextPart):
+                    characters += len(part.text)
+                    content.append({"type": "text", "text": part.text})
+                    continue
+                pictures += 1
+                if pictures > limits.pictures:
+                    raise InputError(f"a request holds at most {limits.pictures} pictures")
+                content.append({"type": "image", "image": _picture(part.image_url.url, limits)})
+            role = "system" if message.role == "developer" else message.role
+            told.append({"role": role, "content": content})
+        if characters > limits.characters:
+            raise InputError(
+                f"the messages have {characters:,} characters, more than {limits.characters:,}"
+            )
+        return told
+
+
+class PictureRequest(_Labelled):
+    """Body of `/v1/images/generations`; `seed` and `guidance_scale` are ours."""
+
+    prompt: Annotated[str, Field(min_length=1)]
+    model: str | None = None
+    n: Annotated[int, Field(ge=1, le=MOST_CHOICES)] | None = None
+    size: str | None = None
+    response_format: Literal["b64_json"] | None = None
+    output_format: Literal["png"] | None = None
+    seed: Seed | None = None
+    guidance_scale: Annotated[float, Field(ge=1, le=30)] | None = None
+
+    def sides(self) -> tuple[int, int] | None:
+        """Width and height in pixels; None: the model's own.
+
+        Raises:
+            InputError: the size is none.
+        """
+        if self.size in (None, "auto"):
+            return None
+        found = re.fullmatch(r"([1-9]\d{0,4})x([1-9]\d{0,4})", str(self.size))
+        if found is None:
+            raise InputError(f"size must be such as 128x128, or auto, not {self.size!r}")
+        return int(found[1]), int(found[2])
+
+
+def parsed(kind: type[_Body], body: bytes) -> Any:
+    """A request of `kind`.
+
+    Raises:
+        InputError: the body is not of its form: the first thing that is wrong.
+    """
+    try:
+        return kind.model_validate_json(body)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        if first["type"] == "extra_forbidden":
+            raise InputError(f"this server does not honour {where}; leave it out") from None
+        raise InputError(f"{where or 'the body'}: {first['msg']}") from None
+
+
+def _picture(url: str, limits: ServeLimits) -> Image.Image:
+    found = _DATA.fullmatch(url)
+    if found is None:
+        raise InputError(
+            "a picture must be a data URL, data:image/png;base64,…: nothing is downloaded here"
+        )
+    try:
+        data = base64.b64decode(found[1], validate=True)
+    except (binascii.Error, ValueError):
+        raise InputError("a picture's base64 can't be read") from None
+    most = limits.pixels
+    return open_picture(data, formats=WEB_FORMATS, most_pixels=most, name="a picture")

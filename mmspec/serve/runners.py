@@ -1,0 +1,148 @@
+"""Models that the server runs: answers of a chat, and pictures."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from PIL import Image
+
+from ..engine.draft import Context
+from ..engine.stats import SpecStats
+from .jobs import Job, News
+from .metrics import Metrics
+from .running_text import RunningText
+
+LATE = "the answer took too long; ask for fewer tokens"
+Answered = tuple[Job, int]  # a job, and the number of its answer or picture
+
+
+class ChatRunner:
+    """A `TextPipeline` or a `VlmPipeline` that answers batches of conversations.
+
+    Args:
+        pipe: with its speculation set.
+        name: of the model.
+        metrics: hears of generations.
+    """
+
+    def __init__(self, pipe: Any, name: str, metrics: Metrics) -> None:
+        self.pipe, self.name, self.metrics = pipe, name, metrics
+
+    def run(self, jobs: Sequence[Job]) -> None:
+        rows = _rows(jobs)
+        lines = [self._line(job) for job, _ in rows]
+        first = jobs[0].asked
+        begun: set[int] = set()
+
+        def hear(number: int, tokens: list[int]) -> bool:
+            """Take in what a row wrote; True: it is over."""
+            job, choice = rows[number]
+            line = lines[number]
+            if not job.idle and line.finish is None:
+                _tell(job, choice, line.add(tokens))
+                if id(job) not in begun:
+                    begun.add(id(job))
+                    self.metrics.began(job)
+            return job.idle or line.finish is not None
+
+        out = self.pipe(
+            [job.asked.messages for job, _ in rows],
+            max_new_tokens=max(line.limit for line in lines),
+            temperature=first.temperature,
+            top_k=first.top_k,
+            top_p=first.top_p,
+            generator=_generators(rows),
+            callback_on_step_end=_watching(hear),
+        )
+        for job in jobs:
+            own = [n for n, (other, _) in enumerate(rows) if other is job]
+            if job.idle and any(lines[n].finish is None for n in own):
+                job.fail(504, LATE)
+                continue
+            for n in own:
+                _tell(job, rows[n][1], lines[n].close())
+                job.tell(News("finish", rows[n][1], lines[n].finish))
+            written = sum(len(lines[n].tokens) for n in own)
+            _end(job, out.stats, own, written, out.stats.prompt_tokens[own[0]])
+
+    def _line(self, job: Job) -> RunningText:
+        ends = self.pipe.model.generation_config.eos_token_id
+        several = [] if ends is None else [ends] if isinstance(ends, int) else ends
+        return RunningText(self.pipe.words, job.asked.limit, several, job.asked.stops)
+
+
+class PictureRunner:
+    """A pipeline that draws from captions."""
+
+    def __init__(self, pipe: Any, name: str, metrics: Metrics) -> None:
+        self.pipe, self.name, self.metrics = pipe, name, metrics
+
+    def run(self, jobs: Sequence[Job]) -> None:
+        rows, first = _rows(jobs), jobs[0].asked
+        sides = {}
+        if first.sides is not None:
+            sides = dict(zip(("width", "height"), first.sides, strict=True))
+        out = self.pipe(
+            [job.asked.prompt for job, _ in rows],
+            guidance_scale=first.guidance_scale,
+            generator=_generators(rows),
+            callback_on_step_end=_watching(lambda number, tokens: rows[number][0].idle),
+            **sides,
+        )
+        for job in jobs:
+            own = [n for n, (other, _) in enumerate(rows) if other is job]
+            if job.idle:
+                job.fail(504, LATE)
+                continue
+            self.metrics.began(job)
+            for n in own:
+                job.tell(News("picture", rows[n][1], _png(out.images[n])))
+            _end(job, out.stats, own, sum(out.stats.emitted[n] for n in own), 0)
+
+
+def _rows(jobs: Sequence[Job]) -> list[Answered]:
+    return [(job, choice) for job in jobs for choice in range(job.rows)]
+
+
+def _generators(rows: Sequence[Answered]) -> list[torch.Generator]:
+    """Chance of every row, its own seed's: a row does not depend on what runs beside it."""
+    return [torch.Generator().manual_seed(job.seeds[choice]) for job, choice in rows]
+
+
+def _tell(job: Job, choice: int, text: str) -> None:
+    if text:
+        job.tell(News("text", choice, text))
+
+
+def _end(job: Job, stats: SpecStats, rows: Sequence[int], written: int, prompt: int) -> None:
+    counts = ("emitted", "calls", "drafted", "accepted")
+    took = {name: sum(getattr(stats, name)[n] for n in rows) for name in counts}
+    job.tell(
+        News("usage", value={"prompt": prompt, "written": written, "method": stats.method, **took})
+    )
+
+
+def _png(picture: Image.Image) -> bytes:
+    file = io.BytesIO()
+    picture.save(file, "PNG")
+    return file.getvalue()
+
+
+def _watching(hear: Callable[[int, list[int]], bool]) -> Callable[..., None]:
+    """A callback that shows every row its new tokens, and ends rows that `hear` says are over."""
+    read: dict[int, int] = {}
+
+    def after_round(pipe: Any, number: int, done: int, state: dict[str, Any]) -> None:
+        context: Context = state["context"]
+        samples = context.samples or range(context.rows)
+        for row, sample in enumerate(samples):
+            end = context.base[row]
+            tokens = context.tokens[row, read.get(sample, 0) : end].tolist()
+            read[sample] = end
+            if hear(sample, tokens):
+                context.finished[row] = True
+
+    return after_round

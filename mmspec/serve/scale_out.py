@@ -1,0 +1,221 @@
+"""Scale-out on Ray Serve: replicas of the models, behind a front that loses no request.
+
+A replica that dies takes its batch along. The front asks another one again: the seeds are the
+request's, so the answer is the same, and what a client has of it already is not told twice.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from ..errors import InputError, absent
+from .app import build_app
+from .backend import BusyError
+from .jobs import JobError, News
+from .loading import KINDS, Offered, local_backend
+from .metrics import Metrics
+from .requests import ServeLimits
+
+try:
+    import ray
+    from ray import serve
+    from ray.exceptions import RayError
+    from ray.serve.exceptions import BackPressureError
+except ImportError as error:
+    raise absent("several replicas need Ray Serve", "ray") from error
+
+NAME, MODEL = "mmspec", "model"  # of the application, and of the deployment in it
+RESTARTS = 3  # times that a request is asked again
+PATIENCE = {  # of Ray Serve with its own processes: on a busy machine they start slowly
+    "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",
+    "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "60",
+}
+LOST = "the replica that answered is gone, and so are those that were asked after it"
+
+
+class Replica:
+    """The models in a process of their own."""
+
+    def __init__(self, offered: Sequence[Offered], limits: ServeLimits) -> None:
+        self.backend = local_backend(offered, limits)
+
+    async def news(
+        self, model: str, asked: Any, rows: int, seeds: list[int]
+    ) -> AsyncGenerator[tuple[Any, ...], None]:
+        """News of a request, as plain tuples."""
+        try:
+            heard = await self.backend.submit(model, asked, rows, seeds)
+        except BusyError:
+            yield "busy", 0, None
+            return
+        async for one in heard:
+            yield tuple(one)
+
+
+class RayBackend:
+    """The replicas, as the routes' backend.
+
+    Args:
+        models: what each does, by name.
+        handle: of the replicas' deployment.
+    """
+
+    def __init__(self, models: Mapping[str, str], handle: Any) -> None:
+        self.models, self._handle, self._metrics = models, handle, Metrics()
+        self._waiting = 0
+
+    async def submit(
+        self, model: str, asked: Any, rows: int, seeds: list[int]
+    ) -> AsyncGenerator[News, None]:
+        return self._news(model, asked, rows, seeds)
+
+    async def _news(
+        self, model: str, asked: Any, rows: int, seeds: list[int]
+    ) -> AsyncGenerator[News, None]:
+        told = Told(rows)
+        for _ in range(1 + RESTARTS):
+            stream = self._handle.options(stream=True).news.remote(model, asked, rows, seeds)
+            told.again()
+            try:
+                async for kind, choice, value in stream:
+                    if kind == "busy":
+                        yield News("error", value=JobError(429, "too many requests wait here"))
+                        return
+                    value = JobError(*value) if kind == "error" else value
+                    for one in told.new(News(kind, choice, value)):
+                        yield one
+                        if one.kind in ("usage", "error"):
+                            return
+            except BackPressureError:
+                yield News("error", value=JobError(429, "too many requests wait here"))
+                return
+            except RayError:
+                continue  # it died: another one does it again
+            finally:
+                stream.cancel()
+        yield News("error", value=JobError(503, LOST))
+
+    def answered(self, model: str, code: int, seconds: float, usage: Mapping[str, Any]) -> None:
+        self._metrics.answered(model, code, seconds, usage)
+
+    async def waiting(self) -> int:
+        return 0  # they wait with the replicas, whose queues Ray's own figures show
+
+    async def metrics(self) -> bytes:
+        return self._metrics.text()
+
+
+class Told:
+    """Record of what a client has of a request already, when it is done again.
+
+    Args:
+        rows: its answers or pictures.
+    """
+
+    def __init__(self, rows: int) -> None:
+        self.texts, self.over = [""] * rows, set[tuple[str, int]]()
+        self.again()
+
+    def again(self) -> None:
+        """Begin to hear it anew."""
+        self._heard = [""] * len(self.texts)
+
+    def new(self, news: News) -> Iterator[News]:
+        """Give what of a piece of news the client does not have."""
+        choice = news.choice
+        if news.kind == "text":
+            self._heard[choice] += news.value
+            heard, told = self._heard[choice], self.texts[choice]
+            if not heard.startswith(told[: len(heard)]):  # rounding: another processor
+                yield News("error", value=JobError(503, LOST))
+            elif len(heard) > len(told):
+                self.texts[choice] = heard
+                yield News("text", choice, heard[len(told) :])
+        elif (news.kind, choice) not in self.over:
+            if news.kind in ("picture", "finish"):
+                self.over.add((news.kind, choice))
+            yield news
+
+
+@contextmanager
+def scaled_out(
+    offered: Sequence[Offered],
+    limits: ServeLimits,
+    keys: Sequence[str],
+    replicas: tuple[int, int],
+    host: str,
+    port: int,
+    address: str | None = None,
+) -> Iterator[None]:
+    """Serve while the block runs.
+
+    Args:
+        offered, limits, keys: see `local_backend` and `build_app`.
+        replicas: least and most; between them their number follows the load.
+        host, port: of the front.
+        address: of a Ray cluster; None: one on this machine.
+
+    Raises:
+        InputError: the replicas can't start.
+    """
+    models = {one.name: KINDS[one.kind] for one in offered}
+    least, most = replicas
+    number: dict[str, Any] = {"num_replicas": least}
+    if most > least:
+        number = {
+            "autoscaling_config": {
+                "min_replicas": least,
+                "max_replicas": most,
+                "target_ongoing_requests": limits.rows,
+            }
+        }
+    model = serve.deployment(
+        Replica,
+        name=MODEL,
+        max_ongoing_requests=2 * limits.rows,
+        max_queued_requests=limits.waiting,
+        **number,
+    ).bind(list(offered), limits)
+
+    def front() -> Any:
+        handle = serve.get_deployment_handle(MODEL, app_name=NAME)
+        return build_app(RayBackend(models, handle), limits, keys)
+
+    ingress = serve.deployment(
+        serve.ingress(front)(),
+        name="front",
+        max_ongoing_requests=limits.waiting,
+        ray_actor_options={"num_cpus": 0},  # it only waits
+    )
+    started = not ray.is_initialized()
+    for name, seconds in PATIENCE.items():
+        os.environ.setdefault(name, seconds)
+    try:
+        ray.init(address=address, ignore_reinit_error=True, include_dashboard=False)
+        serve.start(http_options={"host": host, "port": port})
+        serve.run(ingress.bind(model), name=NAME, route_prefix="/", blocking=False)
+    except (RayError, RuntimeError, ConnectionError) as error:
+        _end(started)
+        raise InputError(
+            f"the replicas can't start: {str(error).strip().splitlines()[-1]}"
+        ) from error
+    try:
+        yield
+    finally:
+        _end(started)
+
+
+def _end(started: bool) -> None:
+    serve.shutdown()
+    if started:
+        ray.shutdown()
+
+
+def wait_forever() -> None:
+    """Wait until the process is interrupted."""
+    while True:
+        time.sleep(3600)

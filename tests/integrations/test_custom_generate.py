@@ -1,0 +1,103 @@
+"""`generate(custom_generate=FOLDER)` of an exported repository, against the model's own loop."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from transformers import GenerationMixin
+
+from mmspec.cli.main import main
+from mmspec.errors import InputError
+from mmspec.models.transformers.tiny import tiny
+
+IDS = torch.tensor([[0, 0, 3, 9, 4, 9], [5, 9, 4, 5, 9, 4]])
+ASKED = {"attention_mask": (IDS > 0).long(), "max_new_tokens": 14, "do_sample": False}
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("hub") / "speculation"
+    assert main(["export", "custom-generate", str(folder)]) == 0
+    return folder
+
+
+@pytest.fixture
+def model():
+    made = tiny("llama", torch.float64)
+    made.generation_config.eos_token_id = None
+    return made
+
+
+@pytest.fixture
+def hub(repository):
+    return {"custom_generate": str(repository), "trust_remote_code": True}
+
+
+def test_the_repository_is_what_the_hub_wants(repository, capsys):
+    files = {str(f.relative_to(repository)) for f in repository.rglob("*") if f.is_file()}
+    assert files == {
+        "README.md",
+        "custom_generate/generate.py",
+        "custom_generate/requirements.txt",
+    }
+    card = (repository / "README.md").read_text()
+    assert card.startswith("---\nlibrary_name: transformers\ntags:\n  - custom_generate\n")
+    assert "{" not in card.split("```")[1]
+    assert main(["export", "custom-generate", str(repository)]) == 2
+    assert "holds files already; name another folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("more", "method"),
+    [
+        ({}, "prompt-lookup"),
+        ({"speculation": "sjd[window=5]"}, "sjd"),
+        ({"prompt_lookup_num_tokens": 4}, "prompt-lookup"),
+        ({"assistant_model": tiny("llama", torch.float64, num_hidden_layers=1)}, "draft"),
+        ({"repetition_penalty": 1.4, "no_repeat_ngram_size": 2}, "prompt-lookup"),
+        ({"output_scores": True, "return_dict_in_generate": True}, "prompt-lookup"),
+    ],
+    ids=["nothing", "method", "lookup", "assistant", "processors", "scores"],
+)
+def test_batches_are_what_the_model_writes_itself(model, hub, more, method):
+    """Assisted generation refuses batches."""
+    ours_alone = ("speculation", "prompt_lookup_num_tokens", "assistant_model")
+    theirs = model.generate(IDS, **ASKED, **{k: v for k, v in more.items() if k not in ours_alone})
+    ours = model.generate(IDS, **ASKED, **more, **hub)
+    if "output_scores" in more:
+        assert len(ours.scores) == len(theirs.scores) == 14
+        theirs, ours = theirs.sequences, ours.sequences
+    assert torch.equal(theirs, ours)
+    assert model.speculation_stats.method == method
+    assert model.speculation_stats.emitted == [14, 14]
+
+
+def test_the_model_is_tried_out_once_and_stays_itself(model, hub, monkeypatch):
+    calls = []
+    from mmspec.pipelines.vlm import generate
+
+    probed = generate.probed
+    monkeypatch.setattr(generate, "probed", lambda model: calls.append(1) or probed(model))
+    for method in ("sjd", "sjd", "prompt-lookup"):
+        model.generate(IDS, **ASKED, **hub, speculation=method)
+    assert len(calls) == 2
+    assert "generate" not in vars(model)
+    assert type(model).generate is GenerationMixin.generate
+
+
+def test_what_is_refused_is_one_line(model, hub):
+    for more, message in (
+        ({"num_beams": 2}, "can't honour beam search"),
+        ({"speculation": "sjd", "prompt_lookup_num_tokens": 4}, "name a method each"),
+        ({"speculation": "drafty"}, "drafty"),
+        ({"assistant_tokenizer": "one"}, "needs tokenizer= beside it"),
+        ({"speculation": "draft"}, "needs a draft model"),
+    ):
+        with pytest.raises(InputError, match=message) as error:
+            model.generate(IDS, **ASKED, **more, **hub)
+        assert "\n" not in str(error.value)
+
+
+def test_code_runs_only_where_it_is_trusted(model, hub):
+    with pytest.raises(ValueError, match="trust_remote_code"):
+        model.generate(IDS, **ASKED, **(hub | {"trust_remote_code": False}))

@@ -1,0 +1,126 @@
+"""The line of jobs: who runs with whom, in which order, and what becomes of those that can't."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from mmspec.errors import InputError
+from mmspec.serve.backend import BusyError
+from mmspec.serve.batcher import BROKEN, Batcher
+from mmspec.serve.jobs import Job, News
+from mmspec.serve.metrics import Metrics
+from mmspec.serve.requests import ServeLimits
+
+
+class Recording:
+    """A model that notes its batches, and waits at a gate."""
+
+    def __init__(self):
+        self.gate, self.batches = threading.Event(), []
+
+    def run(self, jobs):
+        self.gate.wait(10)
+        if any(job.asked == "wrong" for job in jobs):
+            raise InputError("this can't be")
+        if any(job.asked == "broken" for job in jobs):
+            raise RuntimeError("a trace that no client sees")
+        self.batches.append([job.asked for job in jobs])
+        for job in jobs:
+            job.tell(News("usage"))
+
+
+class Line:
+    def __init__(self, **limits):
+        self.model, self.other, self.heard = Recording(), Recording(), {}
+        runners = {"one": self.model, "two": self.other}
+        self.metrics = Metrics()
+        self.batcher = Batcher(runners, ServeLimits(**limits), self.metrics)
+        self.other.gate.set()
+
+    def ask(self, name, key="k", rows=1, model="one", seconds=30.0) -> Job:
+        heard = self.heard.setdefault(name, [])
+        job = Job(model, name, key, rows, [0] * rows, heard.append, time.monotonic() + seconds)
+        self.batcher.submit(job)
+        return job
+
+    def wait(self, count: int) -> None:
+        for _ in range(1000):
+            if sum(map(len, self.heard.values())) >= count:
+                return
+            time.sleep(0.01)
+        raise AssertionError(self.heard)
+
+
+@pytest.fixture
+def line():
+    made = Line(rows=3, waiting=6)
+    yield made
+    made.model.gate.set()
+    made.batcher.close()
+
+
+def busy(line) -> None:
+    """Let the model wait at its gate with a first job."""
+    line.ask("first")
+    while line.batcher.waiting:
+        time.sleep(0.01)
+
+
+def test_jobs_of_one_key_run_together_and_the_longest_wait_goes_first(line):
+    busy(line)
+    line.ask("a", "warm")
+    line.ask("b", "cold")
+    line.ask("c", "warm")
+    line.ask("d", "warm", rows=2)  # too many rows for the batch of a and c
+    line.ask("e", model="two")
+    line.ask("f", "warm")
+    line.model.gate.set()
+    line.wait(7)
+    assert line.model.batches == [["first"], ["a", "c", "f"], ["b"], ["d"]]
+    assert line.other.batches == [["e"]]
+
+
+def test_one_that_can_t_run_does_not_take_others_along(line):
+    busy(line)
+    for name in ("a", "wrong", "b"):
+        line.ask(name)
+    line.model.gate.set()
+    line.wait(4)
+    assert line.model.batches == [["first"], ["a"], ["b"]]
+    assert tuple(line.heard["wrong"][0].value) == (400, "this can't be")
+
+
+def test_no_client_sees_a_trace(line, caplog):
+    line.model.gate.set()
+    line.ask("broken")
+    line.wait(1)
+    assert tuple(line.heard["broken"][0].value) == (500, BROKEN)
+    assert "a trace that no client sees" in caplog.text
+
+
+def test_a_full_line_refuses_and_what_is_late_or_gone_never_runs(line):
+    busy(line)
+    line.ask("late", seconds=0.0)
+    line.ask("gone").cancelled = True
+    for name in "abcd":
+        line.ask(name)
+    with pytest.raises(BusyError):
+        line.ask("more")
+    line.model.gate.set()
+    line.wait(7)
+    assert line.model.batches == [["first"], ["a", "b", "c"], ["d"]]
+    assert line.heard["late"][0].value.status == 503
+
+
+def test_the_end_refuses_what_waits():
+    line = Line()
+    busy(line)
+    line.ask("a")
+    line.model.gate.set()
+    line.batcher.close()
+    assert line.heard["a"][0].value.status == 503 or line.model.batches[-1] == ["a"]
+    with pytest.raises(BusyError):
+        line.ask("b")

@@ -1,0 +1,260 @@
+"""The server as its users meet it: OpenAI's own client, over the embedded models."""
+
+from __future__ import annotations
+
+import base64
+import io
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import numpy as np
+import openai
+import pytest
+import torch
+from openai import OpenAI
+from PIL import Image
+from serving import running
+
+from mmspec import ImagePipeline, VlmPipeline
+from mmspec.serve.loading import Offered, local_backend
+from mmspec.serve.requests import ServeLimits
+from mmspec.worlds.shapes.render import render
+from mmspec.worlds.shapes.scene import sample
+
+KEY = "a secret"
+LIMITS = ServeLimits(rows=4, waiting=40, seconds=60.0, tokens=64, body_bytes=100_000)
+DESCRIBE = "Describe the picture in detail."
+
+
+def scene(seed: int) -> Image.Image:
+    return Image.fromarray(render(sample(np.random.default_rng(seed), "two_object")[1], 128))
+
+
+def asked(seed: int = 3, text: str = DESCRIBE) -> list[dict]:
+    file = io.BytesIO()
+    scene(seed).save(file, "PNG")
+    url = "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
+    parts = [{"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": text}]
+    return [{"role": "user", "content": parts}]
+
+
+@pytest.fixture(scope="module")
+def backend():
+    offered = [Offered("vlm", "embedded-vlm"), Offered("image", "embedded-image")]
+    made = local_backend(offered, LIMITS)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def address(backend):
+    with running(backend, LIMITS, [KEY]) as where:
+        yield where
+
+
+@pytest.fixture(scope="module")
+def client(address):
+    return OpenAI(base_url=f"{address}/v1", api_key=KEY, max_retries=0)
+
+
+@pytest.fixture(scope="module")
+def pipe():
+    made = VlmPipeline.from_pretrained(None)
+    made.enable_speculation("plain")
+    return made
+
+
+def figures(address: str) -> dict[str, float]:
+    text = httpx.get(f"{address}/metrics", headers={"Authorization": f"Bearer {KEY}"}).text
+    lines = [line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#")]
+    return {name: float(value) for name, value in lines}
+
+
+def test_the_models(client):
+    assert [one.id for one in client.models.list()] == ["embedded-vlm", "embedded-image"]
+
+
+def test_an_answer_is_the_pipelines(client, pipe):
+    """Batches, and the greedy text of plain decoding, whoever asks beside whom."""
+    seeds = range(6)
+
+    def ask(seed: int):
+        return client.chat.completions.create(
+            model="embedded-vlm", messages=asked(seed), temperature=0, max_tokens=30
+        )
+
+    with ThreadPoolExecutor(6) as many:
+        answers = list(many.map(ask, seeds))
+    for seed, answer in zip(seeds, answers, strict=True):
+        expected = pipe(DESCRIBE, scene(seed), max_new_tokens=30)
+        choice = answer.choices[0]
+        assert choice.message.content == expected.text[0]
+        assert answer.usage.completion_tokens == len(expected.tokens[0])
+        assert answer.usage.prompt_tokens == expected.stats.prompt_tokens[0] > 64
+        assert choice.finish_reason == ("length" if len(expected.tokens[0]) == 30 else "stop")
+        assert answer.mmspec["tokens_per_call"] > 1
+
+
+def test_rows_of_a_batch_may_be_of_different_lengths(client, pipe):
+    def ask(count: int):
+        return client.chat.completions.create(
+            model="embedded-vlm", messages=asked(), temperature=0, max_tokens=count
+        )
+
+    with ThreadPoolExecutor(4) as many:
+        answers = list(many.map(ask, (3, 30, 11, 1)))
+    tokens = pipe(DESCRIBE, scene(3), max_new_tokens=30).tokens[0]
+    words = pipe.processor.tokenizer
+    for count, answer in zip((3, 30, 11, 1), answers, strict=True):
+        told = words.decode(tokens[:count], skip_special_tokens=True)
+        assert answer.choices[0].message.content == told
+
+
+def test_a_stream_is_the_whole_in_pieces(client):
+    given = dict(model="embedded-vlm", messages=asked(), temperature=0, max_tokens=40)
+    whole = client.chat.completions.create(**given)
+    told = {"include_usage": True}
+    events = list(client.chat.completions.create(**given, stream=True, stream_options=told))
+    pieces = [one.choices[0].delta.content or "" for one in events if one.choices]
+    assert len([piece for piece in pieces if piece]) > 2
+    assert "".join(pieces) == whole.choices[0].message.content
+    reasons = [one.choices[0].finish_reason for one in events if one.choices]
+    assert [reason for reason in reasons if reason] == [whole.choices[0].finish_reason]
+    assert events[-1].usage == whole.usage
+
+
+def test_stop_strings_are_no_part_of_an_answer(client):
+    given = dict(model="embedded-vlm", messages=asked(), temperature=0, max_tokens=60)
+    whole = client.chat.completions.create(**given).choices[0].message.content
+    cut = client.chat.completions.create(**given, stop=["background", "no such"]).choices[0]
+    assert cut.message.content == whole[: whole.index("background")]
+    assert cut.finish_reason == "stop"
+
+
+def test_a_seed_repeats_and_choices_differ(client):
+    given = dict(model="embedded-vlm", messages=asked(), temperature=1.2, max_tokens=24)
+
+    def texts(seed: int) -> list[str]:
+        out = client.chat.completions.create(**given, seed=seed, n=3)
+        assert [one.index for one in out.choices] == [0, 1, 2]
+        return [one.message.content for one in out.choices]
+
+    assert texts(5) == texts(5)
+    assert len({*texts(5), *texts(6)}) > 3
+
+
+def test_pictures_are_the_pipelines(client):
+    words = "a photo of a red circle"
+    out = client.images.generate(model="embedded-image", prompt=words, n=2, extra_body={"seed": 11})
+    pipe = ImagePipeline.from_pretrained(None)
+    pipe.enable_speculation("scd")
+    chance = [torch.Generator().manual_seed(11 + n) for n in range(2)]
+    expected = pipe([words] * 2, generator=chance).images
+    for one, other in zip(out.data, expected, strict=True):
+        drawn = Image.open(io.BytesIO(base64.b64decode(one.b64_json)))
+        assert drawn.format == "PNG"
+        assert np.array_equal(np.asarray(drawn), np.asarray(other))
+    small = client.images.generate(model="embedded-image", prompt=words, size="64x64")
+    assert Image.open(io.BytesIO(base64.b64decode(small.data[0].b64_json))).size == (64, 64)
+
+
+@pytest.mark.parametrize(
+    ("ask", "kind", "message"),
+    [
+        (dict(model="gpt"), openai.NotFoundError, "no model 'gpt' for this route here; there are"),
+        (dict(model="embedded-image"), openai.NotFoundError, "no model 'embedded-image' for this"),
+        (dict(logit_bias={"3": 4}), openai.BadRequestError, "does not honour logit_bias"),
+        (dict(messages=[{"role": "assistant", "content": "a"}]), openai.BadRequestError, "last"),
+        (dict(messages=asked(text="")), openai.BadRequestError, "the question is empty"),
+    ],
+)
+def test_what_is_refused(client, ask, kind, message):
+    given = dict(model="embedded-vlm", messages=asked(), max_tokens=4) | ask
+    with pytest.raises(kind, match=message):
+        client.chat.completions.create(**given)
+
+
+def test_keys_and_forms_of_requests(address):
+    assert httpx.get(f"{address}/health").json() == {"status": "ok", "waiting": 0}
+    for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": KEY[:-1]}):
+        told = httpx.get(f"{address}/v1/models", headers=headers)
+        assert told.status_code == 401
+        assert "no valid API key" in told.json()["error"]["message"]
+    shown = {"Authorization": f"Bearer {KEY}"}
+    where = f"{address}/v1/chat/completions"
+    form = httpx.post(where, headers=shown, content=b"{}")
+    assert form.status_code == 415  # what a page of another site can send by itself
+    large = httpx.post(where, headers=shown, json={"model": "x" * 200_000})
+    assert large.status_code == 413
+    wrong = httpx.post(where, headers=shown, json={"model": "embedded-vlm"})
+    assert wrong.status_code == 400
+    assert wrong.json()["error"]["message"] == "messages: Field required"
+    assert httpx.get(f"{address}/docs", headers=shown).status_code == 404
+
+
+def test_figures_count(address, client):
+    before = figures(address)
+    client.chat.completions.create(
+        model="embedded-vlm", messages=asked(), temperature=0, max_tokens=30
+    )
+    after = figures(address)
+    labels = '{method="eagle",model="embedded-vlm"}'
+
+    def more(name: str) -> float:
+        return after[name] - before.get(name, 0.0)
+
+    written = more(f"mmspec_tokens_total{labels}")
+    assert written >= 30
+    assert written / more(f"mmspec_target_calls_total{labels}") > 1
+    assert 0 < after[f"mmspec_acceptance{labels}"] < 1
+    assert more('mmspec_requests_total{code="200",model="embedded-vlm"}') == 1
+    assert after["mmspec_waiting"] == 0
+
+
+def left_while_streaming(where: str, body: dict, headers: dict) -> None:
+    with httpx.stream("POST", where, json={**body, "stream": True}, headers=headers) as told:
+        next(told.iter_lines())
+
+
+def left_while_waiting(where: str, body: dict, headers: dict) -> None:
+    with pytest.raises(httpx.ReadTimeout):
+        httpx.post(where, json=body, headers=headers, timeout=1.0)
+
+
+def test_a_client_that_goes_away_frees_its_place(address, backend):
+    """Streams and whole answers: the batch ends as soon as nobody needs it."""
+    body = {"model": "embedded-vlm", "messages": asked(), "max_tokens": 64, "temperature": 1.9}
+    slow = threading.Event()
+    runner = backend.batcher.runners["embedded-vlm"]
+    usual = runner.pipe._after_round
+
+    def held(*args, **state):
+        slow.wait(0.2)
+        return usual(*args, **state)
+
+    runner.pipe._after_round = held
+    try:
+        for leave in (left_while_streaming, left_while_waiting):
+            began = time.monotonic()
+            leave(f"{address}/v1/chat/completions", body, {"Authorization": f"Bearer {KEY}"})
+            while backend.batcher._running:
+                time.sleep(0.05)
+            assert time.monotonic() - began < 5  # 60 rounds would take 12 s
+    finally:
+        del runner.pipe._after_round
+
+
+def test_an_answer_that_takes_too_long_ends(backend):
+    short = ServeLimits(**{**vars(LIMITS), "seconds": 0.0})
+    backend.limits, usual = short, backend.limits
+    try:
+        with running(backend, LIMITS) as where:
+            told = httpx.post(
+                f"{where}/v1/chat/completions", json={"model": "embedded-vlm", "messages": asked()}
+            )
+    finally:
+        backend.limits = usual
+    assert told.status_code == 503
+    assert told.json()["error"]["message"] == "the request waited too long"
