@@ -2,6 +2,7 @@
 # make demo      serves the demo on this machine, until Ctrl-C; with PORT=7861 at another port
 # make test      runs every check: style, types, tests; with SLOW=1 also the tests that take long
 # make docs      builds the site of the pages and the API reference into site/
+# make dist      builds wheel and sdist into dist/ and checks them: what they hold, and the wheel at work elsewhere
 # make speculators   reads the draft heads that mmspec writes with the package speculators
 # make mutants   puts small faults into the code and sees whether the tests beside it notice
 #
@@ -14,7 +15,7 @@ CHROMIUM := $(shell command -v chromium || command -v chromium-browser || comman
 TESTS := not gpu and not speculators and not llama_cpp$(if $(CHROMIUM),, and not browser)$(if $(SLOW),, and not slow)
 READY := .venv/.ready
 
-.PHONY: picture demo test docs mutants speculators
+.PHONY: picture demo test docs dist mutants speculators
 
 picture: $(READY)
 	@echo "Making a picture twice, plainly and speculatively ..."
@@ -40,6 +41,13 @@ docs: $(READY)
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "Done: open site/index.html; its search wants a server, python -m http.server -d site"
 
+dist: $(READY)
+	@rm -rf dist
+	@$(BIN)/python -m build
+	@$(BIN)/twine check --strict dist/*
+	@$(BIN)/python -m pytest -m "slow or not slow" tests/test_packaging.py
+	@echo "Done: wheel and sdist are in dist/"
+
 mutants: $(READY)
 	@$(BIN)/python tests/mutants.py
 
@@ -52,7 +60,7 @@ speculators:
 # what they need beside the package
 demo: .venv/.with-demo
 docs: .venv/.with-docs
-test mutants: .venv/.with-eval,train,demo,serve,docs,dev
+test dist mutants: .venv/.with-eval,train,demo,serve,docs,dev
 
 .venv/.with-%: $(READY)
 	@$(BIN)/python -m pip install --editable '.[$*]'

@@ -10,6 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import nbclient
+import nbformat
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -87,3 +89,18 @@ def test_the_evaluation_of_a_rule_of_your_own(tmp_path):
     )
     assert ran.returncode == 0, ran.stderr
     assert "draft[rule=acceptance_rule:TypicalRule]" in ran.stdout
+
+
+def test_the_notebook_runs_and_holds_no_outputs(tmp_path):
+    """As `jupyter` runs it; outputs in the file would be a diff at every run."""
+    notebook = nbformat.read(EXAMPLES / "quickstart.ipynb", as_version=4)
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert not any(cell.outputs or cell.execution_count for cell in cells)
+    client = nbclient.NotebookClient(notebook, timeout=300, kernel_name="python3")
+    client.execute(cwd=str(tmp_path))
+    said = [
+        "".join(one.text for one in cell.outputs if one.get("name") == "stdout") for cell in cells
+    ]
+    assert re.search(r"plain: 256 calls.*\nscd: \d\d calls, contract exact", said[0])
+    assert re.search(r"plain: \d+ calls.*\neagle: \d+ calls", said[1])
+    assert re.search(r"\d+ calls for 40 tokens", said[2])

@@ -260,6 +260,25 @@ def test_the_wheel_works_installed(built, tmp_path):
     assert (target / "bin" / "mmspec").is_file()
 
 
+@pytest.mark.slow
+def test_the_wheel_does_its_work_outside_the_clone(built, tmp_path):
+    """The commands that a new user types first, with nothing of the checkout on the path."""
+    target = tmp_path / "installed"
+    install(built.wheel, target)
+
+    def run(*words: str) -> str:
+        code = "import sys; from mmspec.cli.main import main; sys.exit(main(sys.argv[1:]))"
+        return call("-c", code, *words, cwd=tmp_path, PYTHONPATH=str(target))
+
+    run("generate", "a photo of a red circle", "--method", "scd", "-o", "out")
+    picture = next((tmp_path / "out").rglob("*.png"))
+    assert run("ask", str(picture), "How many objects are there?").strip()
+    run("video", "a red circle moves down", "-o", "clip")
+    assert any((tmp_path / "clip").iterdir())
+    run("eval", "run", "--suite", "speed", "--methods", "plain,scd", "--limit", "2", "-o", "report")
+    assert (tmp_path / "report" / "report.json").is_file()
+
+
 def test_the_editable_install_works(built, tmp_path):
     make = "import sys; from setuptools import build_meta; build_meta.build_editable(sys.argv[1])"
     call("-c", make, tmp_path, cwd=built.copy)

@@ -17,6 +17,7 @@ from ..models.truncation import gathered
 from ..progress import showing
 from . import ask as cli_ask
 from . import chat as cli_chat
+from . import completion as cli_completion
 from . import demo as cli_demo
 from . import doctor as cli_doctor
 from . import eval as cli_eval
@@ -68,6 +69,7 @@ class Parser(argparse.ArgumentParser):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit code."""
+    cli_completion.answer(build_parser)
     return execute(build_parser(), sys.argv[1:] if argv is None else argv)
 
 
@@ -214,6 +216,7 @@ def build_parser() -> argparse.ArgumentParser:
     train.add_argument("--precision", choices=("float32", "bfloat16"), help="of the arithmetic")
 
     cli_ls.add_parser(commands)
+    cli_completion.add_parser(commands)
     return parser
 
 
