@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import base64
+import http.client
 import io
 import json
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import urllib.request
@@ -38,7 +40,7 @@ class Load:
 
     Attributes:
         answered, errors: requests.
-        tokens: of answers, of every turn.
+        tokens, pictures: of texts, and pictures that were drawn, of every turn.
         seconds: of every request.
         spent: of every turn.
         bytes: of the server's memory, at the beginning and after every turn.
@@ -47,6 +49,7 @@ class Load:
     answered: int = 0
     errors: list[str] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
+    pictures: list[int] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
     spent: list[float] = field(default_factory=list)
     bytes: list[int] = field(default_factory=list)
@@ -84,11 +87,12 @@ def measure_serving(clients: int, seconds: float, turns: int) -> dict[str, Any]:
 
 def _figures(load: Load) -> dict[str, Any]:
     spread = np.percentile(load.seconds or [0.0], [50, 95, 99]).round(3).tolist()
-    rate = sum(load.tokens) / sum(load.spent)
+    rate, drawn = (sum(of) / sum(load.spent) for of in (load.tokens, load.pictures))
     return {
         "answered": load.answered,
         "errors": load.errors[:5],
         "tokens_per_second": round(rate, 1),
+        "pictures_per_second": round(drawn, 2),
         "seconds_p50_p95_p99": spread,
         "megabytes": [round(size / 2**20) for size in load.bytes],
     }
@@ -132,7 +136,8 @@ def _server(options: Sequence[str]) -> Iterator[tuple[str, psutil.Process]]:
         one.bind(("127.0.0.1", 0))
         port = one.getsockname()[1]
     command = [sys.executable, "-m", "mmspec", "serve", "--port", str(port), *options]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    said = tempfile.TemporaryFile()  # noqa: SIM115  # it is gone with the process
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=said)
     address, started = f"http://127.0.0.1:{port}", time.monotonic()
     try:
         while True:
@@ -141,8 +146,9 @@ def _server(options: Sequence[str]) -> Iterator[tuple[str, psutil.Process]]:
                 break
             except OSError:
                 if process.poll() is not None or time.monotonic() - started > START:
-                    said = process.stderr.read().decode() if process.stderr else ""
-                    raise InputError(f"the server does not start: {said[-300:]}") from None
+                    said.seek(0)
+                    why = said.read().decode()[-300:]
+                    raise InputError(f"the server does not start: {why}") from None
                 time.sleep(0.5)
         yield address, psutil.Process(process.pid)
     finally:
@@ -155,7 +161,7 @@ def _turn(
 ) -> None:
     """Let clients ask for so long; those that wait at the end are waited for."""
     began, lock = time.monotonic(), threading.Lock()
-    tokens, number = [0], [0]
+    tokens, pictures, number = [0], [0], [0]
 
     def ask() -> None:
         while time.monotonic() - began < seconds:
@@ -165,15 +171,15 @@ def _turn(
             asked = time.monotonic()
             try:
                 told = _post(address + route, body)
-            except (OSError, ValueError) as error:
+            except (OSError, ValueError, http.client.HTTPException) as error:
                 with lock:
                     load.errors.append(str(error)[:100])
                 continue
             with lock:
                 load.answered += 1
                 load.seconds.append(time.monotonic() - asked)
-                speed = told["mmspec"]
-                tokens[0] += round(speed["tokens_per_call"] * speed["target_calls"])
+                tokens[0] += told.get("usage", {}).get("completion_tokens", 0)
+                pictures[0] += len(told.get("data", ()))
 
     threads = [threading.Thread(target=ask) for _ in range(clients)]
     for thread in threads:
@@ -181,6 +187,7 @@ def _turn(
     for thread in threads:
         thread.join()
     load.tokens.append(tokens[0])
+    load.pictures.append(pictures[0])
     load.spent.append(time.monotonic() - began)
 
 

@@ -67,7 +67,7 @@ def open_picture(
         return _rgb(picture, over, most_pixels)
 
 
-def check_picture(path: str | Path, formats: Formats = None) -> tuple[int, int]:
+def check_picture(path: str | Path | bytes, formats: Formats = None) -> tuple[int, int]:
     """Raise early what would end a long run: checks a PNG's checksums, of other formats the header.
 
     Returns:

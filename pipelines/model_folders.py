@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from ..errors import InputError
 from ..files import read_object
@@ -49,6 +50,19 @@ def first_of(modality: Modality, able: Callable[[str], bool]) -> str:
     If none is, the first of all: whoever runs it is told what it lacks.
     """
     return next(filter(able, PIPELINES[modality].first), PIPELINES[modality].first[0])
+
+
+def first_able(pipe: Any, modality: Modality) -> str:
+    """The first of a modality's default methods that a loaded pipeline has the parts for."""
+
+    def able(name: str) -> bool:
+        try:
+            pipe.check_speculation(SpecConfig(name))
+        except InputError:
+            return False
+        return True
+
+    return first_of(modality, able)
 
 
 def embedded_name(modality: Modality) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
+from ..hosts import is_loopback
 from ..models.embedded import cache
 
 
@@ -63,16 +63,6 @@ def told_as(text: str, path: Path | None) -> Iterator[None]:
         kept = re.escape(str(cache()))
         told = re.sub(rf"{kept}/\S*?-[0-9a-f]{{16}}\b", lambda _: text, told)
         raise InputError(re.sub(kept, "the cache", told)) from error
-
-
-def is_loopback(host: str) -> bool:
-    """True if a host's name or address is a loopback one."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
 
 
 def _resolved(path: Path) -> Path | None:

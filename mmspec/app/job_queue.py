@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, Generic, TypeVar
 
 from ..errors import InputError
-from .folders import is_loopback
+from ..hosts import is_loopback
 
 RUNS = "runs"  # the id of Gradio's queue for them
 State = TypeVar("State")

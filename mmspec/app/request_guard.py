@@ -16,7 +16,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .folders import is_loopback
+from ..hosts import is_loopback
 from .limits import Limits
 
 ENVELOPE = 10_000  # bytes of an upload's request around its file

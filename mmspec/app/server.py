@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-import socket
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from unittest.mock import patch
 
-from ..errors import InputError, absent
+from ..errors import absent
+from ..hosts import check_address, is_loopback, taken
 from ..methods import MODALITIES, Modality
-from .folders import Folders, is_loopback
+from .folders import Folders
 from .limits import Limits
 from .model_cache import ModelCache
 
@@ -86,28 +86,12 @@ def served(
             )
         except OSError as error:
             page.jobs.close()
-            raise _taken(host, port, error) from error
+            raise taken(host, port, error) from error
         try:
             yield address
         finally:
             page.jobs.close()
             blocks.close(verbose=False)
-
-
-def check_address(host: str, port: int | None) -> None:
-    """Raise an `InputError` if nothing can listen there; servers would say it in their own way."""
-    try:
-        family, *_, address = socket.getaddrinfo(host, port or 0, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, socket.SOCK_STREAM) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(address)
-    except OSError as error:
-        raise _taken(host, port, error) from error
-
-
-def _taken(host: str, port: int | None, error: OSError) -> InputError:
-    why = error.strerror or error
-    return InputError(f"can't serve at {host}:{port}: {why}; choose another --host or --port")
 
 
 def _example(folder: Path) -> Path:

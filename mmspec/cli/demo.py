@@ -45,7 +45,7 @@ def _demo(args: argparse.Namespace) -> int:
     from ..app.server import served
 
     check_device(args.device)
-    before = signal.signal(signal.SIGTERM, _end)
+    before = signal.signal(signal.SIGTERM, end_of_signal)
     try:
         with served(models, args.host, args.port, args.models_root, args.device) as address:
             print(f"The demo is at {address} (Ctrl-C ends it)", flush=True)
@@ -55,7 +55,7 @@ def _demo(args: argparse.Namespace) -> int:
     return 0
 
 
-def _end(number: int, frame: object) -> NoReturn:
+def end_of_signal(number: int, frame: object) -> NoReturn:
     """End as Ctrl-C does, uploads removed; the exit code is the one that shells give a signal."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what is asked for twice is done once
     raise SystemExit(128 + number)

@@ -15,6 +15,9 @@ def add_commands(commands: Any) -> None:
     text = "a repository for transformers' generate(custom_generate=FOLDER)"
     generate = add_command(actions, "custom-generate", _custom_generate, text)
     generate.add_argument("folder", type=Path, help="folder that is made")
+    text = "nodes for ComfyUI: FOLDER lies in its custom_nodes"
+    nodes = add_command(actions, "comfyui", _comfyui, text)
+    nodes.add_argument("folder", type=Path, help="folder that is made")
 
 
 def _custom_generate(args: argparse.Namespace) -> int:
@@ -22,4 +25,12 @@ def _custom_generate(args: argparse.Namespace) -> int:
 
     write_custom_generate(args.folder)
     print(f"model.generate(**inputs, custom_generate={str(args.folder)!r}, trust_remote_code=True)")
+    return 0
+
+
+def _comfyui(args: argparse.Namespace) -> int:
+    from ..integrations.comfyui_folder import write_comfyui
+
+    write_comfyui(args.folder)
+    print(f"start ComfyUI again; workflows to open are in {args.folder / 'workflows'}")
     return 0

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..devices import check_device
 from ..errors import InputError, absent
 from ..files import read_text
+from ..hosts import check_address, is_loopback
+from .demo import end_of_signal
 from .options import add_command, add_pairs, check_range
 
 if TYPE_CHECKING:
@@ -62,12 +66,10 @@ def _serve(args: argparse.Namespace) -> int:
     try:
         import fastapi  # noqa: F401  # the routes'
         import prometheus_client  # noqa: F401
-        import uvicorn
+        import uvicorn  # noqa: F401
     except ModuleNotFoundError as error:
         raise absent(f"the server needs {error.name}", "serve") from error
 
-    from ..app.folders import is_loopback
-    from ..app.server import check_address
     from ..serve.app import build_app
     from ..serve.loading import local_backend
     from ..serve.requests import ServeLimits
@@ -82,22 +84,26 @@ def _serve(args: argparse.Namespace) -> int:
     )
     models = offered(args.model, args.method, args.device)
     ready = f"The server is at http://{args.host}:{args.port}/v1 (Ctrl-C ends it)"
-    if args.replicas is not None:
-        from ..serve.scale_out import scaled_out, wait_forever
-
-        where = args.replicas, args.host, args.port, args.cluster
-        with scaled_out(models, limits, keys, *where):
-            print(ready, flush=True)
-            wait_forever()
-    if args.cluster is not None:
-        raise InputError("--cluster is for --replicas; give both")
-    backend = local_backend(models, limits)
+    local = not args.no_key and is_loopback(args.host)
+    before = signal.signal(signal.SIGTERM, end_of_signal)
     try:
-        app = build_app(backend, limits, keys)
+        if args.replicas is not None:
+            from ..serve.scale_out import scaled_out
+
+            where = args.replicas, args.host, args.port, args.cluster
+            with scaled_out(models, limits, keys, local, *where):
+                print(ready, flush=True)
+                threading.Event().wait()
+        if args.cluster is not None:
+            raise InputError("--cluster is for --replicas; give both")
+        from ..serve.local_server import serve_here
+
+        backend = local_backend(models, limits)
+        app = build_app(backend, limits, keys, local)
         print(ready, flush=True)
-        uvicorn.run(app, host=args.host, port=args.port, log_level="warning", access_log=False)
+        serve_here(app, backend, args.host, args.port, limits)
     finally:
-        backend.close()
+        signal.signal(signal.SIGTERM, before)
     return 0
 
 

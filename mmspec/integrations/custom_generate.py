@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 from typing import Any
 
-from transformers import PreTrainedModel
+from transformers import GenerationMixin, PreTrainedModel
 
 from .. import __version__
 from ..errors import InputError
@@ -15,6 +16,18 @@ from ..models.heads.loading import load_head
 from ..pipelines.vlm.generate import SpeculativeGeneration
 
 _KEPT = "_mmspec_generation"  # the model's attribute that the last one is kept in
+_NAMED = {*inspect.signature(GenerationMixin.generate).parameters}
+
+
+class _Kept:
+    """What the last call learned; it is not copied or stored with the model."""
+
+    parts: tuple[Any, ...] = ()
+    generation: Any = None
+
+    def __reduce__(self) -> tuple[type[_Kept], tuple[()]]:
+        return _Kept, ()
+
 
 CODE = '''"""Speculative decoding by mmspec, which this only calls."""
 
@@ -78,29 +91,31 @@ def generate(
         speculation: how, such as "draft" or "dynamic-tree[tree_nodes=24]"; None: by what is given.
         assistant_model: a draft model; one with other words needs both tokenizers.
         assistant_tokenizer: its tokenizer, beside `tokenizer`.
-        draft_head: folder or hub id of a draft head for this model.
-        arguments: of `generate`; those that are None are as if they were not given.
+        draft_head: folder or hub id of a draft head for this model; it is read once.
+        arguments: of `generate`.
 
     Raises:
         InputError: the model or the combination can't speculate, or an argument can't be honoured.
     """
-    given = {name: value for name, value in arguments.items() if value is not None}
+    # transformers hands over all that it can be given; None of a setting means something
+    idle = [name for name, value in arguments.items() if value is None and name in _NAMED]
+    given = {name: value for name, value in arguments.items() if name not in idle}
     speculation = _copying(speculation, given)
     words = None, None
     if assistant_tokenizer is not None:
-        if "tokenizer" not in given:
+        if given.get("tokenizer") is None:
             raise InputError("assistant_tokenizer needs tokenizer= beside it")
         words = given["tokenizer"], assistant_tokenizer
-    if "stop_strings" not in given:
+    if given.get("stop_strings") is None:
         given.pop("tokenizer", None)
     head = None if draft_head is None else str(draft_head)
     parts = str(speculation), id(assistant_model), head, tuple(map(id, words))
-    kept, generation = vars(model).get(_KEPT, (None, None))
-    if kept != parts:
+    kept = vars(model).setdefault(_KEPT, _Kept())
+    if kept.parts != parts:
         loaded = None if head is None else load_head(head)
-        generation = SpeculativeGeneration(model, speculation, assistant_model, loaded, words)
-        vars(model)[_KEPT] = parts, generation
-    return generation.generate(**given)
+        kept.generation = SpeculativeGeneration(model, speculation, assistant_model, loaded, words)
+        kept.parts = parts
+    return kept.generation.generate(**given)
 
 
 def write_custom_generate(folder: Path) -> None:

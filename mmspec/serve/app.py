@@ -13,18 +13,23 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
+from urllib.parse import urlsplit
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
+from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from .. import __version__
 from ..errors import InputError
+from ..hosts import is_loopback
 from .backend import Backend, BusyError, ChatAsked, PictureAsked
+from .batcher import BROKEN
 from .jobs import JobError, News
 from .requests import ChatRequest, PictureRequest, ServeLimits, parsed
 
 OPEN = ("/health",)  # what needs no key
+GONE = 499  # the status of a request whose client went away; nobody is told it
 
 
 class RefusedError(Exception):
@@ -35,55 +40,84 @@ class RefusedError(Exception):
         self.status, self.message = status, message
 
 
-def build_app(backend: Backend, limits: ServeLimits, keys: Sequence[str] = ()) -> FastAPI:
+class FailedError(RefusedError):
+    """A request that a model saw, and that came to nothing."""
+
+
+def build_app(
+    backend: Backend, limits: ServeLimits, keys: Sequence[str] = (), local: bool = True
+) -> FastAPI:
     """The server as an ASGI application.
 
     Args:
         backend: does the work.
         limits: of requests.
         keys: one of which a client must show; none: everybody may ask.
+        local: without keys, only requests to this machine by its own name are heard: a page whose
+            name was turned to this machine's address is none.
     """
     app = FastAPI(
         title="mmspec", version=__version__, docs_url=None, redoc_url=None, openapi_url=None
     )
     app.state.backend, app.state.limits = backend, limits
-    app.add_middleware(KeyGuard, keys=keys)
+    app.add_middleware(KeyGuard, keys=keys, local=local and not keys, refused=backend.refused)
     app.add_exception_handler(RefusedError, _refused)
+    app.add_exception_handler(StarletteHTTPException, _unknown)
+    app.add_exception_handler(Exception, _broken)
     app.add_api_route("/health", health, methods=["GET"])
     app.add_api_route("/metrics", metrics, methods=["GET"])
     app.add_api_route("/v1/models", models, methods=["GET"])
+    app.add_api_route("/v1/models/{name:path}", one_model, methods=["GET"])
     app.add_api_route("/v1/chat/completions", chat, methods=["POST"])
     app.add_api_route("/v1/images/generations", pictures, methods=["POST"])
     return app
 
 
 class KeyGuard:
-    """Lets through who shows a key, and bodies that no web page can send by itself."""
+    """Lets through who shows a key, and bodies that no page of another site can send."""
 
-    def __init__(self, app: ASGIApp, keys: Sequence[str]) -> None:
+    def __init__(
+        self, app: ASGIApp, keys: Sequence[str], local: bool, refused: Callable[[int], None]
+    ) -> None:
         self.app, self.keys = app, [key.encode() for key in keys]
+        self.local, self.refused = local, refused
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"] not in OPEN:
-            headers = dict(scope["headers"])
-            shown = headers.get(b"authorization", b"").removeprefix(b"Bearer ").strip()
-            if self.keys and not any(hmac.compare_digest(shown, key) for key in self.keys):
-                await _error(401, "no valid API key; send Authorization: Bearer KEY")(
-                    scope, receive, send
-                )
-                return
-            kind = headers.get(b"content-type", b"").split(b";")[0].strip().lower()
-            if scope["method"] == "POST" and kind != b"application/json":
-                await _error(415, "send JSON, with Content-Type: application/json")(
-                    scope, receive, send
-                )
-                return
-        await self.app(scope, receive, send)
+        guarded = scope["type"] == "http" and scope["path"] not in OPEN
+        fault = self._fault(scope) if guarded else None
+        if fault is None:
+            await self.app(scope, receive, send)
+            return
+        self.refused(fault.status)
+        await _error(*fault)(scope, receive, send)
+
+    def _fault(self, scope: Scope) -> JobError | None:
+        headers = dict(scope["headers"])
+        shown = headers.get(b"authorization", b"").removeprefix(b"Bearer ").strip()
+        if self.keys and not any(hmac.compare_digest(shown, key) for key in self.keys):
+            return JobError(401, "no valid API key; send Authorization: Bearer KEY")
+        if self.local and not is_loopback(_host(headers.get(b"host", b""))):
+            return JobError(403, "ask by this machine's own name, such as http://127.0.0.1")
+        kind = headers.get(b"content-type", b"").split(b";")[0].strip().lower()
+        if scope["method"] == "POST" and kind != b"application/json":
+            return JobError(415, "send JSON, with Content-Type: application/json")
+        return None
+
+
+def _host(header: bytes) -> str:
+    """The name in a Host header, without its port; "": it is none."""
+    try:
+        return urlsplit("//" + header.decode("latin-1")).hostname or ""
+    except ValueError:
+        return ""
 
 
 async def health(request: Request) -> Response:
-    """Say that the server answers, and how many requests wait."""
-    return JSONResponse({"status": "ok", "waiting": await _backend(request).waiting()})
+    """Say whether the server can answer, and how many requests wait."""
+    backend = _backend(request)
+    fine = await backend.healthy()
+    body = {"status": "ok" if fine else "failing", "waiting": await backend.waiting()}
+    return JSONResponse(body, 200 if fine else 503)
 
 
 async def metrics(request: Request) -> Response:
@@ -97,6 +131,13 @@ async def models(request: Request) -> Response:
     names = _backend(request).models
     rows = [{"id": n, "object": "model", "created": 0, "owned_by": "mmspec"} for n in names]
     return JSONResponse({"object": "list", "data": rows})
+
+
+async def one_model(request: Request, name: str) -> Response:
+    """A model by its name."""
+    if name not in _backend(request).models:
+        raise RefusedError(404, f"no model {name!r} here")
+    return JSONResponse({"id": name, "object": "model", "created": 0, "owned_by": "mmspec"})
 
 
 async def chat(request: Request) -> Response:
@@ -114,7 +155,10 @@ async def chat(request: Request) -> Response:
     head = {"id": f"chatcmpl-{secrets.token_hex(12)}", "created": int(time.time()), "model": name}
     if asked.stream:
         told = asked.stream_options is not None and asked.stream_options.include_usage
-        first = await anext(news)  # what is wrong with a request is an error, no stream
+        # what is wrong with a request is an error, no stream
+        first = await _unless_gone(request, news)
+        if first is None:
+            raise RefusedError(503, "the server ends")
         _raise(first)
         stream = _stream(first, news, head, asked.n, told)
         return StreamingResponse(stream, media_type="text/event-stream")
@@ -143,9 +187,11 @@ async def chat(request: Request) -> Response:
 
 async def pictures(request: Request) -> Response:
     """Draw pictures, as PNG in base64."""
+    limits: ServeLimits = request.app.state.limits
     asked: PictureRequest = await _body(request, PictureRequest)
     name = _named(request, asked.model, "picture")
-    job = PictureAsked(asked.prompt, await _checked(asked.sides), asked.guidance_scale)
+    sides = await _checked(lambda: asked.sides(limits))
+    job = PictureAsked(asked.prompt, sides, asked.guidance_scale)
     news = await _submitted(request, name, job, asked.n or 1, asked.seed)
     data: list[dict[str, str]] = [{}] * (asked.n or 1)
     usage: dict[str, Any] = {}
@@ -198,13 +244,16 @@ async def _submitted(
 ) -> AsyncGenerator[News, None]:
     seed = secrets.randbelow(2**53) if seed is None else seed
     started, backend = time.monotonic(), _backend(request)
+    most: int = request.app.state.limits.rows
+    if rows > most:
+        raise RefusedError(400, f"n is at most {most} here")
     try:
         news = await backend.submit(name, asked, rows, [seed + n for n in range(rows)])
     except BusyError:
         raise RefusedError(429, "too many requests wait here; try again in a moment") from None
 
     async def counted() -> AsyncGenerator[News, None]:
-        code, usage = 499, {}  # the client went away
+        code, usage = GONE, {}
         try:
             async for one in news:
                 if one.kind == "usage":
@@ -212,6 +261,9 @@ async def _submitted(
                 elif one.kind == "error":
                     code = one.value.status
                 yield one
+        except Exception:
+            code = 500
+            raise
         finally:
             await news.aclose()
             backend.answered(name, code, time.monotonic() - started, usage)
@@ -223,23 +275,30 @@ async def _while_connected(
     request: Request, news: AsyncGenerator[News, None]
 ) -> AsyncIterator[News]:
     """All news, until the client is gone."""
+    while (one := await _unless_gone(request, news)) is not None:
+        yield one
+
+
+async def _unless_gone(request: Request, news: AsyncGenerator[News, None]) -> News | None:
+    """The next news; None: there are no more.
+
+    Raises:
+        RefusedError: the client went away, and the request is cancelled.
+    """
     gone = asyncio.ensure_future(_disconnected(request))
+    step = asyncio.ensure_future(anext(news, None))
     try:
-        while True:
-            step = asyncio.ensure_future(anext(news))
-            await asyncio.wait({step, gone}, return_when=asyncio.FIRST_COMPLETED)
-            if not step.done():
-                step.cancel()
-                with suppress(asyncio.CancelledError, StopAsyncIteration):
-                    await step
-                raise RefusedError(499, "the client is gone")
-            try:
-                yield step.result()
-            except StopAsyncIteration:
-                return
+        await asyncio.wait({step, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if step.done():
+            return step.result()
+        raise RefusedError(GONE, "the client is gone")
     finally:
         gone.cancel()
-        await news.aclose()
+        if not step.done():
+            step.cancel()
+            with suppress(asyncio.CancelledError):
+                await step
+            await news.aclose()
 
 
 async def _disconnected(request: Request) -> None:
@@ -295,20 +354,35 @@ def _speed(counts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _raise(news: News) -> None:
+    """Tell of a job's error, which is counted with its request."""
     if news.kind == "error":
-        raise RefusedError(*news.value)
+        raise FailedError(*news.value)
 
 
 async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, RefusedError)
+    if not isinstance(error, FailedError) and error.status != GONE:
+        _backend(request).refused(error.status)
     return _error(error.status, error.message)
+
+
+async def _unknown(request: Request, error: Exception) -> Response:
+    """Routes and methods that there are not."""
+    assert isinstance(error, StarletteHTTPException)
+    return _error(error.status_code, f"{request.method} {request.url.path}: {error.detail}")
+
+
+async def _broken(request: Request, error: Exception) -> Response:
+    return _error(*BROKEN)
 
 
 def _error(status: int, message: str) -> Response:
     headers = {"Retry-After": "1"} if status == 429 else {}
+    if status in (503, 504):  # OpenAI's client would ask again by itself, with the same end
+        headers["x-should-retry"] = "false"
     return JSONResponse(_shape(JobError(status, message)), status, headers)
 
 
 def _shape(error: JobError) -> dict[str, Any]:
     kind = "invalid_request_error" if error.status < 500 else "server_error"
-    return {"error": {"message": error.message, "type": kind, "param": None, "code": error.status}}
+    return {"error": {"message": error.message, "type": kind, "param": None, "code": None}}

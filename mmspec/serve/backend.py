@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -24,13 +25,18 @@ class ChatAsked:
     temperature: float
     top_p: float
     top_k: int
-    limit: int
+    limit: int | None
     stops: tuple[str, ...]
 
     @property
-    def key(self) -> tuple[float, ...]:
-        """Conversations of equal keys can be answered together."""
-        return self.temperature, self.top_p, self.top_k
+    def key(self) -> tuple[Any, ...]:
+        """Conversations of equal keys can be answered together.
+
+        How far a row may still be drafted decides which of its coins are drawn, so drawn answers
+        of different lengths do not share a batch; greedy ones may.
+        """
+        drawn = self.limit if self.temperature else None
+        return self.temperature, self.top_p, self.top_k, drawn
 
 
 @dataclass(frozen=True)
@@ -57,9 +63,11 @@ class Backend(Protocol):
     models: Mapping[str, str]
 
     async def submit(
-        self, model: str, asked: Any, rows: int, seeds: list[int]
+        self, model: str, asked: Any, rows: int, seeds: list[int], seconds: float | None = None
     ) -> AsyncGenerator[News, None]:
         """Begin a request; its news end with "usage" or "error". Closing them cancels it.
+
+        It has `seconds`; None: as many as the limits say.
 
         Raises:
             BusyError: too many wait.
@@ -67,6 +75,12 @@ class Backend(Protocol):
 
     def answered(self, model: str, code: int, seconds: float, usage: Mapping[str, Any]) -> None:
         """Hear that a request is over, and what it took if it was answered."""
+
+    def refused(self, code: int) -> None:
+        """Hear that a request was refused before a model saw it."""
+
+    async def healthy(self) -> bool:
+        """False if nothing can be answered any more."""
 
     async def waiting(self) -> int:
         """The number of requests that wait."""
@@ -89,14 +103,15 @@ class LocalBackend:
         self.batcher = Batcher(runners, limits, metrics)
 
     async def submit(
-        self, model: str, asked: Any, rows: int, seeds: list[int]
+        self, model: str, asked: Any, rows: int, seeds: list[int], seconds: float | None = None
     ) -> AsyncGenerator[News, None]:
         loop, heard = asyncio.get_running_loop(), asyncio.Queue[News]()
 
         def tell(news: News) -> None:
-            loop.call_soon_threadsafe(heard.put_nowait, news)
+            with suppress(RuntimeError):  # the loop is over: nobody listens
+                loop.call_soon_threadsafe(heard.put_nowait, news)
 
-        deadline = time.monotonic() + self.limits.seconds
+        deadline = time.monotonic() + (self.limits.seconds if seconds is None else seconds)
         job = Job(model, asked, asked.key, rows, seeds, tell, deadline)
         self.batcher.submit(job)
 
@@ -108,12 +123,18 @@ class LocalBackend:
                     if one.kind in ("usage", "error"):
                         return
             finally:
-                job.cancelled = True
+                self.batcher.cancel(job)
 
         return news()
 
     def answered(self, model: str, code: int, seconds: float, usage: Mapping[str, Any]) -> None:
         self._metrics.answered(model, code, seconds, usage)
+
+    def refused(self, code: int) -> None:
+        self._metrics.refused(code)
+
+    async def healthy(self) -> bool:
+        return self.batcher.healthy
 
     async def waiting(self) -> int:
         return self.batcher.waiting
@@ -121,6 +142,10 @@ class LocalBackend:
     async def metrics(self) -> bytes:
         return self._metrics.text()
 
+    def end(self) -> None:
+        """Begin to end: what waits is refused, what runs is interrupted."""
+        self.batcher.end()
+
     def close(self) -> None:
-        """End what runs."""
+        """End, and wait for it."""
         self.batcher.close()

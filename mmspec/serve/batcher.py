@@ -10,12 +10,15 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from ..errors import InputError
-from .jobs import Job
+from .jobs import Job, JobError
 from .metrics import Metrics
 from .requests import ServeLimits
 
 logger = logging.getLogger(__name__)
-BROKEN = "something went wrong on the server; its log says what"
+BROKEN = JobError(500, "something went wrong on the server; its log says what")
+LATE = JobError(503, "the request waited too long")
+ENDS = JobError(503, "the server ends")
+FAILURES = 3  # batches that fail in a row until the server is called unhealthy
 GATHER = 0.005  # seconds in which the first of a batch waits for others that arrive with it
 
 
@@ -51,7 +54,7 @@ class Batcher:
         self.runners, self.limits, self.metrics = runners, limits, metrics
         self._waiting: deque[Job] = deque()
         self._news = threading.Condition()
-        self._closed = False
+        self._closed, self._failed = False, 0
         self._running: list[Job] = []
         self._thread = threading.Thread(target=self._work, name="batcher", daemon=True)
         self._thread.start()
@@ -69,42 +72,55 @@ class Batcher:
             self.metrics.waiting.set(len(self._waiting))
             self._news.notify()
 
+    def cancel(self, job: Job) -> None:
+        """Give up a job that nobody waits for: its place in the line is free."""
+        with self._news:
+            job.cancelled = True
+            if job in self._waiting:
+                self._waiting.remove(job)
+                self.metrics.waiting.set(len(self._waiting))
+
     @property
     def waiting(self) -> int:
         """The number of jobs in the line."""
         return len(self._waiting)
 
-    def close(self) -> None:
-        """End: what waits is refused, what runs is interrupted."""
+    @property
+    def healthy(self) -> bool:
+        """False if batches fail one after the other, or nothing runs any more."""
+        return self._failed < FAILURES and self._thread.is_alive()
+
+    def end(self) -> None:
+        """Begin to end: what waits is refused, what runs is interrupted."""
         with self._news:
             self._closed = True
             for job in [*self._waiting, *self._running]:
-                job.cancelled = True
+                job.cut, job.cancelled = ENDS, True
             self._news.notify()
+
+    def close(self) -> None:
+        """End, and wait for it."""
+        self.end()
         self._thread.join()
 
     def _work(self) -> None:
-        while True:
-            jobs = self._next()
-            if jobs is None:
-                return
+        while (jobs := self._next()) is not None:
             if jobs:
                 started = time.monotonic()
-                self._running = jobs
                 self._run(jobs)
-                self._running = []
                 self.metrics.batch(jobs, time.monotonic() - started)
 
     def _next(self) -> list[Job] | None:
         """The jobs of the next batch; None: the server ends."""
         with self._news:
+            self._running = []
             while not self._waiting and not self._closed:
                 self._news.wait()
         time.sleep(GATHER)
         with self._news:
             for job in [job for job in self._waiting if job.idle or self._closed]:
                 self._waiting.remove(job)
-                job.fail(503, "the server ends" if self._closed else "the request waited too long")
+                job.fail(*(ENDS if self._closed else LATE))
             if self._closed:
                 return None
             batch: list[Job] = []
@@ -116,18 +132,22 @@ class Batcher:
                     rows += job.rows
                     self._waiting.remove(job)
             self.metrics.waiting.set(len(self._waiting))
+            self._running = batch
             return batch
 
     def _run(self, jobs: list[Job]) -> None:
-        """Run jobs; if one of several can't, each runs alone."""
+        """Run jobs; if several fail together, those that have had no news run alone."""
         try:
             self.runners[jobs[0].model].run(jobs)
-        except InputError as error:
-            if len(jobs) == 1:
-                jobs[0].fail(400, str(error))
-            for job in jobs if len(jobs) > 1 else ():
-                self._run([job])
-        except Exception:
-            logger.exception("a batch failed")
+            self._failed = 0
+        except Exception as error:
+            told = JobError(400, str(error)) if isinstance(error, InputError) else BROKEN
+            if told is BROKEN:
+                logger.exception("a batch failed")
+                self._failed += 1
+            alone = [job for job in jobs if not job.told] if len(jobs) > 1 else []
             for job in jobs:
-                job.fail(500, BROKEN)
+                if job not in alone:
+                    job.fail(*told)
+            for job in alone:
+                self._run([job])

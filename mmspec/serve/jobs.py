@@ -30,6 +30,9 @@ class JobError(NamedTuple):
     message: str
 
 
+TOO_LONG = JobError(504, "the answer took too long; ask for fewer tokens")
+
+
 @dataclass
 class Job:
     """A request at work.
@@ -42,7 +45,9 @@ class Job:
         seeds: of its rows.
         tell: called with its news, in the worker's thread.
         deadline: by `time.monotonic`.
-        cancelled: whoever asked is gone.
+        cut: what the client is told if the job ends before its time.
+        cancelled: whoever asked is gone, or the server ends.
+        told, over: whether it has had news, and its last ones.
         arrived: by `time.monotonic`.
     """
 
@@ -53,7 +58,10 @@ class Job:
     seeds: list[int]
     tell: Callable[[News], None]
     deadline: float
+    cut: JobError = TOO_LONG
     cancelled: bool = False
+    told: bool = False
+    over: bool = False
     arrived: float = field(default_factory=time.monotonic)
 
     @property
@@ -66,6 +74,12 @@ class Job:
         """True if nobody needs it any more."""
         return self.cancelled or self.late
 
+    def say(self, news: News) -> None:
+        """Tell who asked; nothing follows the last news."""
+        if not self.over:
+            self.told, self.over = True, news.kind in ("usage", "error")
+            self.tell(news)
+
     def fail(self, status: int, message: str) -> None:
-        """Tell of an error; nothing follows."""
-        self.tell(News("error", value=JobError(status, message)))
+        """Tell of an error."""
+        self.say(News("error", value=JobError(status, message)))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from ..errors import InputError
 from ..methods import PIPELINES, Modality
-from ..pipelines.model_folders import first_of, locate
+from ..pipelines.model_folders import first_able, locate
 from ..registry import check_name, resolve
 from .backend import LocalBackend
 from .batcher import Runner
@@ -58,7 +58,7 @@ class Offered:
         check_name("kind of model", kind, tuple(KINDS))
         return cls(kind, source, method, device)  # type: ignore[arg-type]  # just checked
 
-    def load(self, metrics: Metrics) -> Runner:
+    def load(self, metrics: Metrics, limits: ServeLimits) -> Runner:
         """Load the model, ready to run.
 
         Raises:
@@ -73,18 +73,9 @@ class Offered:
             pipe = kind.from_pretrained(locate(self.source, kind.embedded))
         pipe = pipe.to(self.device)
         pipe.set_progress_bar_config(disable=True)
-        pipe.enable_speculation(self.method or first_of(modality, lambda name: _able(pipe, name)))
+        pipe.enable_speculation(self.method or first_able(pipe, modality))
         made = ChatRunner if KINDS[self.kind] == "chat" else PictureRunner
-        return made(pipe, self.name, metrics)
-
-
-def _able(pipe: Any, method: str) -> bool:
-    """True if a loaded pipeline has the parts of a method."""
-    try:
-        pipe.enable_speculation(method)
-    except InputError:
-        return False
-    return True
+        return made(pipe, self.name, metrics, limits)
 
 
 def local_backend(offered: Sequence[Offered], limits: ServeLimits) -> LocalBackend:
@@ -98,5 +89,5 @@ def local_backend(offered: Sequence[Offered], limits: ServeLimits) -> LocalBacke
     if twice is not None:
         raise InputError(f"two models are named {twice!r}; clients could not tell them apart")
     metrics = Metrics()
-    runners = {one.name: one.load(metrics) for one in offered}
+    runners = {one.name: one.load(metrics, limits) for one in offered}
     return LocalBackend(runners, {one.name: KINDS[one.kind] for one in offered}, limits, metrics)

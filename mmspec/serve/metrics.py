@@ -72,6 +72,10 @@ class Metrics:
         self.requests.labels(model, str(code)).inc()
         self.latency.labels(model).observe(seconds)
 
+    def refused(self, code: int) -> None:
+        """Hear of a request that no model saw."""
+        self.requests.labels("", str(code)).inc()
+
     def text(self) -> bytes:
         """Text of the figures in Prometheus' form."""
         return generate_latest(self.registry)

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import base64
 import binascii
+import json
 import re
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from PIL import Image
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ..errors import InputError
-from ..picture import WEB_FORMATS, open_picture
+from ..picture import WEB_FORMATS, check_picture
 
 Seed = Annotated[int, Field(ge=0, lt=2**53)]
 _DATA = re.compile(r"data:image/[a-z+.-]+;base64,(.*)", re.DOTALL)
@@ -29,7 +29,7 @@ class ServeLimits:
 
     Attributes:
         body_bytes: of a request.
-        pixels: of a picture.
+        pixels: of all pictures of a request.
         pictures: of a request.
         characters: of all texts of a request.
         tokens: of an answer.
@@ -88,8 +88,11 @@ class ChatMessage(_Body):
     """A turn of a conversation."""
 
     role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[Annotated[TextPart | ImagePart, Field(discriminator="type")]]
+    content: str | list[Annotated[TextPart | ImagePart, Field(discriminator="type")]] = ""
     name: Any = None
+    refusal: Any = None
+    annotations: Any = None
+    audio: Any = None
 
 
 class StreamOptions(_Body):
@@ -125,18 +128,18 @@ class ChatRequest(_Labelled):
         many = [self.stop] if isinstance(self.stop, str) else self.stop or []
         return tuple(text for text in many if text)
 
-    def length(self, limits: ServeLimits) -> int:
-        """Tokens that an answer may have."""
-        asked = self.max_completion_tokens or self.max_tokens or limits.tokens
-        return min(asked, limits.tokens)
+    def length(self, limits: ServeLimits) -> int | None:
+        """Tokens that an answer may have; None: nobody says."""
+        asked = self.max_completion_tokens or self.max_tokens
+        return None if asked is None else min(asked, limits.tokens)
 
     def conversation(self, limits: ServeLimits) -> list[dict[str, Any]]:
-        """The messages as pipelines take them, pictures opened.
+        """The messages as pipelines take them; pictures are checked, and opened by who runs them.
 
         Raises:
             InputError: too much text, too many pictures, or one that can't be read.
         """
-        told, characters, pictures = [], 0, 0
+        told, characters, pictures, pixels = [], 0, 0, 0
         for message in self.messages:
             content: list[dict[str, Any]] = []
             given = message.content
@@ -149,7 +152,14 @@ class ChatRequest(_Labelled):
                 pictures += 1
                 if pictures > limits.pictures:
                     raise InputError(f"a request holds at most {limits.pictures} pictures")
-                content.append({"type": "image", "image": _picture(part.image_url.url, limits)})
+                data, size = _picture(part.image_url.url)
+                pixels += size
+                if pixels > limits.pixels:
+                    raise InputError(
+                        f"the pictures have {pixels:,} pixels, more than {limits.pixels:,}; make "
+                        "them smaller"
+                    )
+                content.append({"type": "image", "image": data})
             role = "system" if message.role == "developer" else message.role
             told.append({"role": role, "content": content})
         if characters > limits.characters:
@@ -171,12 +181,16 @@ class PictureRequest(_Labelled):
     seed: Seed | None = None
     guidance_scale: Annotated[float, Field(ge=1, le=30)] | None = None
 
-    def sides(self) -> tuple[int, int] | None:
+    def sides(self, limits: ServeLimits) -> tuple[int, int] | None:
         """Width and height in pixels; None: the model's own.
 
         Raises:
-            InputError: the size is none.
+            InputError: the size is none, or the prompt is too long.
         """
+        if len(self.prompt) > limits.characters:
+            raise InputError(
+                f"the prompt has {len(self.prompt):,} characters, more than {limits.characters:,}"
+            )
         if self.size in (None, "auto"):
             return None
         found = re.fullmatch(r"([1-9]\d{0,4})x([1-9]\d{0,4})", str(self.size))
@@ -192,7 +206,7 @@ def parsed(kind: type[_Body], body: bytes) -> Any:
         InputError: the body is not of its form: the first thing that is wrong.
     """
     try:
-        return kind.model_validate_json(body)
+        return kind.model_validate_json(_without_nulls(body))
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"]))
@@ -201,7 +215,8 @@ def parsed(kind: type[_Body], body: bytes) -> Any:
         raise InputError(f"{where or 'the body'}: {first['msg']}") from None
 
 
-def _picture(url: str, limits: ServeLimits) -> Image.Image:
+def _picture(url: str) -> tuple[bytes, int]:
+    """A picture's file, and its pixels."""
     found = _DATA.fullmatch(url)
     if found is None:
         raise InputError(
@@ -211,5 +226,22 @@ def _picture(url: str, limits: ServeLimits) -> Image.Image:
         data = base64.b64decode(found[1], validate=True)
     except (binascii.Error, ValueError):
         raise InputError("a picture's base64 can't be read") from None
-    most = limits.pixels
-    return open_picture(data, formats=WEB_FORMATS, most_pixels=most, name="a picture")
+    width, height = check_picture(data, WEB_FORMATS)
+    return data, width * height
+
+
+def _without_nulls(body: bytes) -> bytes:
+    """A body without fields that are null, in it and in its messages: they are not given."""
+
+    def given(fields: Any) -> Any:
+        if not isinstance(fields, dict):
+            return fields
+        return {name: value for name, value in fields.items() if value is not None}
+
+    try:
+        whole = given(json.loads(body))
+    except (ValueError, RecursionError):
+        return body  # what is wrong with it is said where it is read
+    if isinstance(whole, dict) and isinstance(whole.get("messages"), list):
+        whole["messages"] = [given(one) for one in whole["messages"]]
+    return json.dumps(whole).encode()

@@ -13,9 +13,9 @@ from ..engine.draft import Context
 from ..engine.stats import SpecStats
 from .jobs import Job, News
 from .metrics import Metrics
+from .requests import ServeLimits
 from .running_text import RunningText
 
-LATE = "the answer took too long; ask for fewer tokens"
 Answered = tuple[Job, int]  # a job, and the number of its answer or picture
 
 
@@ -25,11 +25,15 @@ class ChatRunner:
     Args:
         pipe: with its speculation set.
         name: of the model.
-        metrics: hears of generations.
+        metrics: hears of first tokens.
+        limits: of answers; where a request names no length, half of the model's context at most.
     """
 
-    def __init__(self, pipe: Any, name: str, metrics: Metrics) -> None:
+    def __init__(self, pipe: Any, name: str, metrics: Metrics, limits: ServeLimits) -> None:
         self.pipe, self.name, self.metrics = pipe, name, metrics
+        config = pipe.model.config.get_text_config()
+        places = getattr(config, "max_position_embeddings", None) or 2 * limits.tokens
+        self._usual = max(1, min(limits.tokens, places // 2))
 
     def run(self, jobs: Sequence[Job]) -> None:
         rows = _rows(jobs)
@@ -60,47 +64,53 @@ class ChatRunner:
         for job in jobs:
             own = [n for n, (other, _) in enumerate(rows) if other is job]
             if job.idle and any(lines[n].finish is None for n in own):
-                job.fail(504, LATE)
+                job.fail(*job.cut)
                 continue
             for n in own:
                 _tell(job, rows[n][1], lines[n].close())
-                job.tell(News("finish", rows[n][1], lines[n].finish))
+                job.say(News("finish", rows[n][1], lines[n].finish))
             written = sum(len(lines[n].tokens) for n in own)
             _end(job, out.stats, own, written, out.stats.prompt_tokens[own[0]])
 
     def _line(self, job: Job) -> RunningText:
         ends = self.pipe.model.generation_config.eos_token_id
         several = [] if ends is None else [ends] if isinstance(ends, int) else ends
-        return RunningText(self.pipe.words, job.asked.limit, several, job.asked.stops)
+        limit = job.asked.limit or self._usual
+        return RunningText(self.pipe.words, limit, several, job.asked.stops)
 
 
 class PictureRunner:
-    """A pipeline that draws from captions."""
+    """A pipeline that draws from captions, of token ids or of vectors."""
 
-    def __init__(self, pipe: Any, name: str, metrics: Metrics) -> None:
+    def __init__(self, pipe: Any, name: str, metrics: Metrics, limits: ServeLimits) -> None:
         self.pipe, self.name, self.metrics = pipe, name, metrics
 
     def run(self, jobs: Sequence[Job]) -> None:
         rows, first = _rows(jobs), jobs[0].asked
-        sides = {}
+        own: dict[str, Any] = {}
         if first.sides is not None:
-            sides = dict(zip(("width", "height"), first.sides, strict=True))
+            own = dict(zip(("width", "height"), first.sides, strict=True))
+        if first.guidance_scale is not None:
+            own["guidance_scale"] = first.guidance_scale
+
+        def after_round(pipe: Any, *_: Any) -> None:
+            pipe.interrupt = all(job.idle for job in jobs)
+
         out = self.pipe(
             [job.asked.prompt for job, _ in rows],
-            guidance_scale=first.guidance_scale,
             generator=_generators(rows),
-            callback_on_step_end=_watching(lambda number, tokens: rows[number][0].idle),
-            **sides,
+            callback_on_step_end=after_round,
+            **own,
         )
         for job in jobs:
-            own = [n for n, (other, _) in enumerate(rows) if other is job]
+            mine = [n for n, (other, _) in enumerate(rows) if other is job]
             if job.idle:
-                job.fail(504, LATE)
+                job.fail(*job.cut)
                 continue
             self.metrics.began(job)
-            for n in own:
-                job.tell(News("picture", rows[n][1], _png(out.images[n])))
-            _end(job, out.stats, own, sum(out.stats.emitted[n] for n in own), 0)
+            for n in mine:
+                job.say(News("picture", rows[n][1], _png(out.images[n])))
+            _end(job, out.stats, mine, 0, 0, len(rows))
 
 
 def _rows(jobs: Sequence[Job]) -> list[Answered]:
@@ -114,13 +124,25 @@ def _generators(rows: Sequence[Answered]) -> list[torch.Generator]:
 
 def _tell(job: Job, choice: int, text: str) -> None:
     if text:
-        job.tell(News("text", choice, text))
+        job.say(News("text", choice, text))
 
 
-def _end(job: Job, stats: SpecStats, rows: Sequence[int], written: int, prompt: int) -> None:
+def _end(
+    job: Job,
+    stats: SpecStats,
+    mine: Sequence[int],
+    written: int,
+    prompt: int,
+    rows: int | None = None,
+) -> None:
+    """The last news: what a job's rows took; of vectors, which count otherwise, their share."""
     counts = ("emitted", "calls", "drafted", "accepted")
-    took = {name: sum(getattr(stats, name)[n] for n in rows) for name in counts}
-    job.tell(
+    took = {}
+    for name in counts:
+        of = getattr(stats, name)
+        apart = rows is None or len(of) == rows
+        took[name] = sum(of[n] for n in mine) if apart else round(sum(of) * len(mine) / rows)
+    job.say(
         News("usage", value={"prompt": prompt, "written": written, "method": stats.method, **took})
     )
 

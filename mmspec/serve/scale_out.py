@@ -6,8 +6,10 @@ request's, so the answer is the same, and what a client has of it already is not
 
 from __future__ import annotations
 
+import logging
 import os
 import time
+import urllib.request
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -15,6 +17,7 @@ from typing import Any
 from ..errors import InputError, absent
 from .app import build_app
 from .backend import BusyError
+from .batcher import BROKEN
 from .jobs import JobError, News
 from .loading import KINDS, Offered, local_backend
 from .metrics import Metrics
@@ -23,11 +26,12 @@ from .requests import ServeLimits
 try:
     import ray
     from ray import serve
-    from ray.exceptions import RayError
-    from ray.serve.exceptions import BackPressureError
+    from ray.exceptions import RayError, RayTaskError
+    from ray.serve.exceptions import BackPressureError, RayServeException
 except ImportError as error:
     raise absent("several replicas need Ray Serve", "ray") from error
 
+logger = logging.getLogger(__name__)
 NAME, MODEL = "mmspec", "model"  # of the application, and of the deployment in it
 RESTARTS = 3  # times that a request is asked again
 PATIENCE = {  # of Ray Serve with its own processes: on a busy machine they start slowly
@@ -43,12 +47,17 @@ class Replica:
     def __init__(self, offered: Sequence[Offered], limits: ServeLimits) -> None:
         self.backend = local_backend(offered, limits)
 
+    def check_health(self) -> None:
+        """Hear from Ray whether the replica still works; one that does not is replaced."""
+        if not self.backend.batcher.healthy:
+            raise RuntimeError("batches fail one after the other")
+
     async def news(
-        self, model: str, asked: Any, rows: int, seeds: list[int]
+        self, model: str, asked: Any, rows: int, seeds: list[int], seconds: float
     ) -> AsyncGenerator[tuple[Any, ...], None]:
-        """News of a request, as plain tuples."""
+        """News of a request that has so many seconds, as plain tuples."""
         try:
-            heard = await self.backend.submit(model, asked, rows, seeds)
+            heard = await self.backend.submit(model, asked, rows, seeds, seconds)
         except BusyError:
             yield "busy", 0, None
             return
@@ -62,23 +71,27 @@ class RayBackend:
     Args:
         models: what each does, by name.
         handle: of the replicas' deployment.
+        seconds: of a request.
     """
 
-    def __init__(self, models: Mapping[str, str], handle: Any) -> None:
+    def __init__(self, models: Mapping[str, str], handle: Any, seconds: float) -> None:
         self.models, self._handle, self._metrics = models, handle, Metrics()
-        self._waiting = 0
+        self.seconds = seconds
 
     async def submit(
-        self, model: str, asked: Any, rows: int, seeds: list[int]
+        self, model: str, asked: Any, rows: int, seeds: list[int], seconds: float | None = None
     ) -> AsyncGenerator[News, None]:
-        return self._news(model, asked, rows, seeds)
+        until = time.monotonic() + (self.seconds if seconds is None else seconds)
+        return self._news(model, asked, rows, seeds, until)
 
     async def _news(
-        self, model: str, asked: Any, rows: int, seeds: list[int]
+        self, model: str, asked: Any, rows: int, seeds: list[int], until: float
     ) -> AsyncGenerator[News, None]:
         told = Told(rows)
         for _ in range(1 + RESTARTS):
-            stream = self._handle.options(stream=True).news.remote(model, asked, rows, seeds)
+            left = until - time.monotonic()
+            job = model, asked, rows, seeds, left
+            stream = self._handle.options(stream=True).news.remote(*job)
             told.again()
             try:
                 async for kind, choice, value in stream:
@@ -93,6 +106,13 @@ class RayBackend:
             except BackPressureError:
                 yield News("error", value=JobError(429, "too many requests wait here"))
                 return
+            except RayServeException:
+                yield News("error", value=JobError(503, LOST))
+                return
+            except RayTaskError:
+                logger.exception("a replica failed")
+                yield News("error", value=BROKEN)
+                return
             except RayError:
                 continue  # it died: another one does it again
             finally:
@@ -101,6 +121,12 @@ class RayBackend:
 
     def answered(self, model: str, code: int, seconds: float, usage: Mapping[str, Any]) -> None:
         self._metrics.answered(model, code, seconds, usage)
+
+    def refused(self, code: int) -> None:
+        self._metrics.refused(code)
+
+    async def healthy(self) -> bool:
+        return True  # of the front; Ray looks after the replicas
 
     async def waiting(self) -> int:
         return 0  # they wait with the replicas, whose queues Ray's own figures show
@@ -135,6 +161,8 @@ class Told:
             elif len(heard) > len(told):
                 self.texts[choice] = heard
                 yield News("text", choice, heard[len(told) :])
+        elif news.kind == "finish" and self._heard[choice] != self.texts[choice]:
+            yield News("error", value=JobError(503, LOST))
         elif (news.kind, choice) not in self.over:
             if news.kind in ("picture", "finish"):
                 self.over.add((news.kind, choice))
@@ -146,6 +174,7 @@ def scaled_out(
     offered: Sequence[Offered],
     limits: ServeLimits,
     keys: Sequence[str],
+    local: bool,
     replicas: tuple[int, int],
     host: str,
     port: int,
@@ -154,7 +183,7 @@ def scaled_out(
     """Serve while the block runs.
 
     Args:
-        offered, limits, keys: see `local_backend` and `build_app`.
+        offered, limits, keys, local: see `local_backend` and `build_app`.
         replicas: least and most; between them their number follows the load.
         host, port: of the front.
         address: of a Ray cluster; None: one on this machine.
@@ -183,7 +212,7 @@ def scaled_out(
 
     def front() -> Any:
         handle = serve.get_deployment_handle(MODEL, app_name=NAME)
-        return build_app(RayBackend(models, handle), limits, keys)
+        return build_app(RayBackend(models, handle, limits.seconds), limits, keys, local)
 
     ingress = serve.deployment(
         serve.ingress(front)(),
@@ -191,7 +220,6 @@ def scaled_out(
         max_ongoing_requests=limits.waiting,
         ray_actor_options={"num_cpus": 0},  # it only waits
     )
-    started = not ray.is_initialized()
     for name, seconds in PATIENCE.items():
         os.environ.setdefault(name, seconds)
     try:
@@ -199,23 +227,33 @@ def scaled_out(
         serve.start(http_options={"host": host, "port": port})
         serve.run(ingress.bind(model), name=NAME, route_prefix="/", blocking=False)
     except (RayError, RuntimeError, ConnectionError) as error:
-        _end(started)
+        _end(address)
         raise InputError(
             f"the replicas can't start: {str(error).strip().splitlines()[-1]}"
         ) from error
     try:
+        _check_reachable(host, port)
         yield
     finally:
-        _end(started)
+        _end(address)
 
 
-def _end(started: bool) -> None:
+def _check_reachable(host: str, port: int) -> None:
+    """Raise an `InputError` if another Serve on the cluster keeps its own address."""
+    try:
+        with urllib.request.urlopen(f"http://{host}:{port}/health", timeout=30):
+            return
+    except OSError as error:
+        raise InputError(
+            f"nothing answers at {host}:{port}: Ray Serve may run on this cluster at another "
+            "address already; end it, or use a cluster of its own"
+        ) from error
+
+
+def _end(address: str | None) -> None:
+    """End what was started: on a cluster of others this application alone."""
+    if address is not None:
+        serve.delete(NAME)
+        return
     serve.shutdown()
-    if started:
-        ray.shutdown()
-
-
-def wait_forever() -> None:
-    """Wait until the process is interrupted."""
-    while True:
-        time.sleep(3600)
+    ray.shutdown()

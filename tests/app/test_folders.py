@@ -6,8 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from mmspec.app.folders import Folders, is_loopback
+from mmspec.app.folders import Folders
 from mmspec.errors import InputError
+from mmspec.hosts import is_loopback
 
 
 def visitor(host: str = "127.0.0.1", **headers: str) -> SimpleNamespace:

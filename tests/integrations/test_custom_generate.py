@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from transformers import GenerationMixin
@@ -83,6 +85,18 @@ def test_the_model_is_tried_out_once_and_stays_itself(model, hub, monkeypatch):
     assert len(calls) == 2
     assert "generate" not in vars(model)
     assert type(model).generate is GenerationMixin.generate
+
+
+def test_none_means_what_it_means_to_generate(model, hub):
+    """No end token, and no stored copy of what was learned."""
+    model.generation_config.eos_token_id = [11, 13, 20, 30]
+    asked = {**ASKED, "pad_token_id": 0}
+    for more in ({}, {"eos_token_id": None}):
+        theirs = model.generate(IDS, **asked, **more)
+        assert torch.equal(theirs, model.generate(IDS, **asked, **more, **hub))
+    copied = copy.deepcopy(model)
+    assert copied._mmspec_generation.generation is None
+    assert torch.equal(model.generate(IDS, **asked), copied.generate(IDS, **asked, **hub))
 
 
 def test_what_is_refused_is_one_line(model, hub):

@@ -9,7 +9,7 @@ import pytest
 
 from mmspec.errors import InputError
 from mmspec.serve.backend import BusyError
-from mmspec.serve.batcher import BROKEN, Batcher
+from mmspec.serve.batcher import BROKEN, ENDS, Batcher
 from mmspec.serve.jobs import Job, News
 from mmspec.serve.metrics import Metrics
 from mmspec.serve.requests import ServeLimits
@@ -26,10 +26,12 @@ class Recording:
         if any(job.asked == "wrong" for job in jobs):
             raise InputError("this can't be")
         if any(job.asked == "broken" for job in jobs):
+            if len(jobs) > 1:
+                jobs[0].say(News("text", 0, "half"))
             raise RuntimeError("a trace that no client sees")
         self.batches.append([job.asked for job in jobs])
         for job in jobs:
-            job.tell(News("usage"))
+            job.say(News("usage"))
 
 
 class Line:
@@ -97,30 +99,53 @@ def test_no_client_sees_a_trace(line, caplog):
     line.model.gate.set()
     line.ask("broken")
     line.wait(1)
-    assert tuple(line.heard["broken"][0].value) == (500, BROKEN)
+    assert line.heard["broken"][0].value == BROKEN
     assert "a trace that no client sees" in caplog.text
+
+
+def test_what_breaks_takes_nobody_along_who_has_heard_nothing(line, caplog):
+    busy(line)
+    for name in ("a", "broken", "b"):
+        line.ask(name)
+    line.model.gate.set()
+    line.wait(5)  # a's half, its error, broken's error, b's and the first one's usage
+    assert [one.kind for one in line.heard["a"]] == ["text", "error"]
+    assert [one.kind for one in line.heard["b"]] == ["usage"]
+    assert line.batcher.healthy
+    for n in range(3):
+        line.ask("broken", key=n)
+    line.wait(8)
+    assert not line.batcher.healthy
 
 
 def test_a_full_line_refuses_and_what_is_late_or_gone_never_runs(line):
     busy(line)
     line.ask("late", seconds=0.0)
-    line.ask("gone").cancelled = True
+    gone = line.ask("gone")
     for name in "abcd":
         line.ask(name)
     with pytest.raises(BusyError):
         line.ask("more")
+    line.batcher.cancel(gone)
+    assert line.batcher.waiting == 5
     line.model.gate.set()
-    line.wait(7)
+    line.wait(6)
     assert line.model.batches == [["first"], ["a", "b", "c"], ["d"]]
     assert line.heard["late"][0].value.status == 503
 
 
-def test_the_end_refuses_what_waits():
+def test_the_end_refuses_what_waits_and_interrupts_what_runs():
     line = Line()
-    busy(line)
+    running = line.ask("first")
+    while line.batcher.waiting:
+        time.sleep(0.01)
     line.ask("a")
+    line.batcher.end()
+    assert running.idle
+    assert running.cut == ENDS
     line.model.gate.set()
     line.batcher.close()
-    assert line.heard["a"][0].value.status == 503 or line.model.batches[-1] == ["a"]
+    assert line.heard["a"][0].value == ENDS
     with pytest.raises(BusyError):
         line.ask("b")
+    assert not line.batcher.healthy

@@ -12,7 +12,7 @@ from PIL import Image
 from mmspec.errors import InputError
 from mmspec.serve.requests import ChatRequest, PictureRequest, ServeLimits, parsed
 
-LIMITS = ServeLimits(pictures=2, pixels=100, characters=50, tokens=40)
+LIMITS = ServeLimits(pictures=2, pixels=130, characters=50, tokens=40)
 
 
 def url(side: int = 8, kind: str = "PNG") -> str:
@@ -35,7 +35,7 @@ def test_a_conversation_with_pictures():
     asked = parsed(ChatRequest, chat([seen(url()), words], max_tokens=7, stop="a", user="me"))
     (turn,) = asked.conversation(LIMITS)
     assert turn["role"] == "user"
-    assert turn["content"][0]["image"].size == (8, 8)
+    assert Image.open(io.BytesIO(turn["content"][0]["image"])).size == (8, 8)
     assert turn["content"][1] == words
     assert (asked.length(LIMITS), asked.stops, asked.temperature) == (7, ("a",), 1.0)
     longer = parsed(ChatRequest, chat(max_completion_tokens=900, stop=["a", ""]))
@@ -81,7 +81,8 @@ def test_what_is_wrong_with_a_body(body, message):
         ([seen("data:image/png;base64,@@@@")], "base64 can't be read"),
         ([seen("data:image/png;base64,aGVsbG8=")], "no PNG, JPEG or WebP picture"),
         ([seen(url(kind="BMP"))], "no PNG, JPEG or WebP picture"),
-        ([seen(url(11))], "has 11×11 pixels, more than 100"),
+        ([seen(url(12))], "have 144 pixels, more than 130"),
+        ([seen(url(8)), seen(url(9))], "have 145 pixels, more than 130"),
         ([seen(url())] * 3, "at most 2 pictures"),
         ("x" * 51, "51 characters, more than 50"),
     ],
@@ -92,9 +93,21 @@ def test_what_is_wrong_with_a_conversation(content, message):
         asked.conversation(LIMITS)
 
 
+def test_what_is_null_is_not_given():
+    """As OpenAI's clients send it, and their own answers as the next turn's."""
+    said = {"role": "assistant", "content": None, "refusal": None, "tool_calls": None}
+    turns = [{"role": "user", "content": "a"}, said, {"role": "user", "content": "b"}]
+    nothing = dict.fromkeys(("temperature", "stream", "tools", "stop", "max_tokens", "logit_bias"))
+    body = json.dumps({"model": "m", "messages": turns, **nothing}).encode()
+    asked = parsed(ChatRequest, body)
+    assert [one["role"] for one in asked.conversation(LIMITS)] == ["user", "assistant", "user"]
+    assert (asked.temperature, asked.length(LIMITS)) == (1.0, None)
+
+
 def test_sizes_of_pictures():
     def sides(**more):
-        return parsed(PictureRequest, json.dumps({"prompt": "a", **more}).encode()).sides()
+        body = json.dumps({"prompt": "a", **more}).encode()
+        return parsed(PictureRequest, body).sides(LIMITS)
 
     assert sides() is None
     assert sides(size="auto") is None
@@ -104,3 +117,5 @@ def test_sizes_of_pictures():
             sides(size=wrong)
     with pytest.raises(InputError, match="response_format"):
         sides(response_format="url")
+    with pytest.raises(InputError, match="51 characters, more than 50"):
+        sides(prompt="x" * 51)

@@ -36,6 +36,15 @@ def test_what_a_client_has_is_not_told_twice():
     assert kinds(told.new(News("usage", 0, {}))) == [("usage", 0, {})]
 
 
+def test_an_answer_that_is_shorter_the_second_time_is_an_error():
+    told = Told(1)
+    list(told.new(News("text", 0, "a red circle")))
+    told.again()
+    list(told.new(News("text", 0, "a red")))
+    (error,) = told.new(News("finish", 0, "stop"))
+    assert error.value.status == 503
+
+
 def test_an_answer_that_is_another_the_second_time_is_an_error():
     told = Told(1)
     list(told.new(News("text", 0, "a red circle")))
@@ -70,7 +79,7 @@ def test_one_of_two_replicas_dies_under_load():
         assert "error" not in told.text
         return told.text
 
-    with scaled_out(offered, limits, (), (2, 2), "127.0.0.1", port):
+    with scaled_out(offered, limits, (), True, (2, 2), "127.0.0.1", port):
         alone = [ask(seed) for seed in range(4)]
 
         def replicas() -> list[str]:

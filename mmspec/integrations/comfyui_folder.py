@@ -1,0 +1,81 @@
+"""A folder for ComfyUI's `custom_nodes`: the nodes of `comfyui.py`, and workflows to begin with."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from .. import __version__
+from ..errors import InputError
+from ..files import write_atomic
+
+# workflows in ComfyUI's API form, which its canvas loads, too
+DRAW: dict[str, Any] = {
+    "1": {
+        "class_type": "MmspecLoadModel",
+        "inputs": {"kind": "image", "model": "", "device": "cpu"},
+    },
+    "2": {
+        "class_type": "MmspecSpeculate",
+        "inputs": {"model": ["1", 0], "method": "scd", "settings": ""},
+    },
+    "3": {
+        "class_type": "MmspecDrawPicture",
+        "inputs": {
+            "model": ["2", 0],
+            "prompt": "a photo of a red circle left of a blue square",
+            "number": 2,
+            "seed": 0,
+        },
+    },
+    "4": {
+        "class_type": "MmspecLoadModel",
+        "inputs": {"kind": "vlm", "model": "", "device": "cpu"},
+    },
+    "5": {
+        "class_type": "MmspecAskAboutPicture",
+        "inputs": {
+            "model": ["4", 0],
+            "image": ["3", 0],
+            "question": "Describe the picture in detail.",
+            "max_tokens": 60,
+        },
+    },
+    "6": {"class_type": "SaveImage", "inputs": {"images": ["3", 0], "filename_prefix": "drawn"}},
+}
+CLIP: dict[str, Any] = {
+    "1": {
+        "class_type": "MmspecLoadModel",
+        "inputs": {"kind": "video", "model": "", "device": "cpu"},
+    },
+    "2": {
+        "class_type": "MmspecMakeClip",
+        "inputs": {"model": ["1", 0], "prompt": "a red circle moves down", "seed": 0},
+    },
+    "3": {"class_type": "SaveImage", "inputs": {"images": ["2", 0], "filename_prefix": "clip"}},
+}
+
+
+CODE = '''"""Nodes of mmspec, which this only names."""
+
+from mmspec.integrations.comfyui import NODE_CLASS_MAPPINGS, NODE_DISPLAY_NAME_MAPPINGS
+
+__all__ = ["NODE_CLASS_MAPPINGS", "NODE_DISPLAY_NAME_MAPPINGS"]
+'''
+
+
+def write_comfyui(folder: Path) -> None:
+    """Write a folder for ComfyUI's `custom_nodes`: the nodes, and workflows to begin with.
+
+    Raises:
+        InputError: the folder holds something.
+    """
+    if folder.exists() and any(folder.iterdir()):
+        raise InputError(f"{folder} holds files already; name another folder")
+    (folder / "workflows").mkdir(parents=True, exist_ok=True)
+    write_atomic(folder / "__init__.py", CODE)
+    write_atomic(folder / "requirements.txt", f"mmspec>={__version__}\n")
+    for name, workflow in (("draw_and_ask", DRAW), ("clip", CLIP)):
+        text = json.dumps(workflow, indent=2) + "\n"
+        write_atomic(folder / "workflows" / f"{name}.json", text)

@@ -1,0 +1,48 @@
+"""The server in this process."""
+
+from __future__ import annotations
+
+from types import FrameType
+from typing import Any
+
+import uvicorn
+
+from .backend import LocalBackend
+from .requests import ServeLimits
+
+GRACE = 10  # seconds that answers have to be sent when the server ends
+
+
+class EndingServer(uvicorn.Server):
+    """A server that tells its backend first when it is asked to end."""
+
+    def __init__(self, config: uvicorn.Config, backend: LocalBackend) -> None:
+        super().__init__(config)
+        self.backend = backend
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self.backend.end()  # or connections would wait for answers that are long in coming
+        super().handle_exit(sig, frame)
+
+
+def serve_here(app: Any, backend: LocalBackend, host: str, port: int, limits: ServeLimits) -> None:
+    """Serve until the process is asked to end.
+
+    Args:
+        app, backend: see `build_app`.
+        host, port: where.
+        limits: of which `waiting` bounds connections, too.
+    """
+    config = uvicorn.Config(
+        app,
+        host=host,
+        port=port,
+        log_level="warning",
+        access_log=False,
+        limit_concurrency=2 * limits.waiting + 16,
+        timeout_graceful_shutdown=GRACE,
+    )
+    try:
+        EndingServer(config, backend).run()
+    finally:
+        backend.close()
