@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from ..engine.laws import Contract
@@ -60,6 +61,20 @@ def configured(method: str, modality: Modality, value: Any, more: str) -> tuple[
     name, config = parse_method(given)
     config.resolve(modality)
     return name, config
+
+
+def labelled(names: Sequence[str], modality: Modality, first: str | None) -> list[tuple[str, str]]:
+    """Methods as a list offers them, each with its label: the recommended one in front, then by
+    what they promise, those that are there for comparison alone at the end.
+    """
+    found = []
+    for place, name in enumerate(names):
+        made = SpecConfig(name).resolve(modality)
+        sceptic = made.preset.role == "sceptic"
+        label, promise = f"{name} · {made.contract}", list(CONTRACTS).index(made.contract)
+        label += " · for comparison" if sceptic else " · recommended" if name == first else ""
+        found.append((name != first, sceptic, promise, place, label, name))
+    return [(label, name) for *_, label, name in sorted(found)]
 
 
 def about(config: SpecConfig | None, modality: Modality) -> str:

@@ -174,7 +174,8 @@ class Page:
         """Fields of how to speculate, by name: of the chosen model, or that of field `path`."""
         modality = tab.modality
         offered, first = self._offered(tab, self.cache.names(modality)[0])
-        method = gr.Dropdown(offered, value=first, label="Method")
+        choices = method_text.labelled(offered, modality, first)
+        method = gr.Dropdown(choices, value=first, label="Method")
         about = gr.HTML(self._about(tab, first))
         knob = self._knob(method_text.knob(first, modality))
         more = gr.Textbox(
@@ -190,7 +191,8 @@ class Page:
 
         def offer(request: gr.Request, chosen: str | None, name: str, typed: str = "") -> Any:
             offered, first = self._offered(tab, name, typed.strip(), request)
-            return gr.Dropdown(offered, value=chosen if chosen in offered else first)
+            choices = method_text.labelled(offered, modality, first)
+            return gr.Dropdown(choices, value=chosen if chosen in offered else first)
 
         method.change(change, [method, more], [about, knob], **QUIET)
         for event in (knob.change, more.blur):

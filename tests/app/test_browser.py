@@ -127,7 +127,7 @@ def look(page, tmp_path: Path) -> None:
 def choose(page, label: str, option: str) -> None:
     """An entry of a list of choices."""
     page.get_by_label(label, exact=True).locator("visible=true").click()
-    page.get_by_role("option", name=option, exact=True).click()
+    page.get_by_role("option", name=re.compile(rf"^{re.escape(option)}( ·|$)")).click()
 
 
 def upload(page, file: Path) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from mmspec.app import method_text
 from mmspec.app.tabs import TABS
+from mmspec.methods import MODALITIES, PIPELINES, SpecConfig, serving
 
 GREEDY = {
     tab.modality for tab in TABS for s in tab.settings if (s.name, s.low) == ("temperature", 0)
@@ -29,3 +30,18 @@ def test_a_method_in_words(modality, method):
         name, moved = method_text.configured(method, modality, wanted, "length=constant")
         assert name.startswith(f"{method}[{option.name}=")
         assert moved.options[option.name] == wanted
+
+
+@pytest.mark.parametrize("modality", MODALITIES)
+def test_lists_begin_with_the_recommended_method_and_end_with_comparisons(modality):
+    names = [name for name in serving(modality) if name != "verdict"]
+    first = PIPELINES[modality].first[0]
+    choices = method_text.labelled(names, modality, first)
+    assert sorted(name for _, name in choices) == sorted(names)
+    promise = SpecConfig(first).resolve(modality).contract
+    assert choices[0] == (f"{first} · {promise} · recommended", first)
+    promises = [label.split(" · ")[1] for label, _ in choices[1:] if "comparison" not in label]
+    order = [list(method_text.CONTRACTS).index(promise) for promise in promises]
+    assert order == sorted(order)
+    compared = ["comparison" in label for label, _ in choices]
+    assert compared == sorted(compared)
