@@ -126,9 +126,9 @@ class GenerationView(ABC):
             rows.append(self.calls(stats))
         if sum(stats.drafted):
             stood = sum(stats.accepted) / sum(stats.drafted)
-            rows.append(("drafts that stood", f"{stood:.0%}"))
+            rows.append(("of drafts kept", f"{stood:.0%}"))
         if self.made:
-            rows.append(("drafted share", f"{sum(self.made) / len(self.made):.0%}"))
+            rows.append(("of the output drafted", f"{sum(self.made) / len(self.made):.0%}"))
         return rows
 
     def calls(self, stats: SpecStats) -> tuple[str, str]:

@@ -91,8 +91,8 @@ def about(config: SpecConfig | None, modality: Modality) -> str:
     if parts.head is not None:
         made_of = f"Draft head {names['head']}, acceptance rule {names['rule']}."
     return (
-        f'<div class="mm-about"><p>{markup.escape(sentence(summary))}</p>'
-        f"<p>{markup.escape(promise)}</p><p><small>{markup.escape(made_of)}</small></p></div>"
+        f'<div class="mm-about"><p>{markup.escape(promise)}</p>'
+        f"<p>{markup.escape(sentence(summary))} <small>{markup.escape(made_of)}</small></p></div>"
     )
 
 

@@ -26,12 +26,19 @@ from .reports import ReportTab
 from .tabs import TABS, Tab
 
 INTRO = """# mmspec
-One model, one prompt, one seed: first speculatively, on the left, then plainly, on the right.
+One model, one prompt, one seed: first speculatively, then plainly. Both show while they are made.
 """
 STOPPING = markup.message("Stopping …")
 # outside of the queue, in which long runs wait
 QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden", "queue": False}
 PICTURES = [".png", ".jpg", ".jpeg", ".webp"]
+
+# in the browser: results that lie below the fold come into view
+SHOW = """() => {
+  const shown = [...document.querySelectorAll(".mm-headline")].find((one) => one.offsetParent);
+  if (shown && shown.getBoundingClientRect().top > window.innerHeight / 2)
+    shown.scrollIntoView({behavior: "smooth", block: "start"});
+}"""
 
 
 class Page:
@@ -117,6 +124,7 @@ class Page:
             show_progress="full",
             show_progress_on=panels[0],
         )
+        go.click(None, None, None, js=SHOW, **QUIET)
         run.then(ended, headline, shown, **QUIET)
         put = f"() => {to_json(STOPPING)}"
         stop.click(None, None, headline, js=put, cancels=run, **QUIET)

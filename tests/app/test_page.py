@@ -27,9 +27,9 @@ def test_both_sides_of_every_modality(page, modality, picture_file):
     assert re.search(r"Done: [\w-]+ is [\d.]+× as fast as plain decoding", headline), headline
     assert METHOD[modality] in speculative
     assert "plain" in plain
-    assert re.search(r"drafts that stood</dt><dd>\d+%", speculative)
-    assert "drafts that stood" not in plain
-    assert "drafted share</dt><dd>0%" in plain
+    assert re.search(r"of drafts kept</dt><dd>\d+%", speculative)
+    assert "of drafts kept" not in plain
+    assert "of the output drafted</dt><dd>0%" in plain
 
 
 @pytest.mark.parametrize(

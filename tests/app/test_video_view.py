@@ -58,8 +58,8 @@ def test_figures_of_a_clip(pipe):
     found = dict(shown.meters())
     assert found["blocks"] == "3 of 3"
     assert found["steps that the target took"] == "2"
-    assert found["drafts that stood"] == "100%"
-    assert found["drafted share"] == "67%"
+    assert found["of drafts kept"] == "100%"
+    assert found["of the output drafted"] == "67%"
 
 
 def test_film_is_played_at_its_pace(pipe):
