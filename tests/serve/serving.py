@@ -1,15 +1,39 @@
-"""A server of a test, in a thread of this process."""
+"""A server of a test, in a thread of this process; requests to it, and its figures."""
 
 from __future__ import annotations
 
+import base64
+import io
 import socket
 import threading
 import time
 from contextlib import contextmanager
 
+import httpx
+import numpy as np
 import uvicorn
+from PIL import Image
 
 from mmspec.serve.app import build_app
+from mmspec.serve.requests import ServeLimits
+from mmspec.worlds.shapes.render import render
+from mmspec.worlds.shapes.scene import sample
+
+KEY = "a secret"
+LIMITS = ServeLimits(rows=4, waiting=40, seconds=60.0, tokens=64, body_bytes=100_000)
+DESCRIBE = "Describe the picture in detail."
+
+
+def scene(seed: int) -> Image.Image:
+    return Image.fromarray(render(sample(np.random.default_rng(seed), "two_object")[1], 128))
+
+
+def asked(seed: int = 3, text: str = DESCRIBE) -> list[dict]:
+    file = io.BytesIO()
+    scene(seed).save(file, "PNG")
+    url = "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
+    parts = [{"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": text}]
+    return [{"role": "user", "content": parts}]
 
 
 def free_port() -> int:
@@ -34,3 +58,9 @@ def running(backend, limits, keys=()):
     finally:
         server.should_exit = True
         thread.join()
+
+
+def figures(address: str) -> dict[str, float]:
+    text = httpx.get(f"{address}/metrics", headers={"Authorization": f"Bearer {KEY}"}).text
+    lines = [line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#")]
+    return {name: float(value) for name, value in lines}

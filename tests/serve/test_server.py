@@ -4,13 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
-import signal
-import subprocess
-import sys
-import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 
 import httpx
 import numpy as np
@@ -19,43 +13,10 @@ import pytest
 import torch
 from openai import OpenAI
 from PIL import Image
-from serving import free_port, running
+from serving import DESCRIBE, KEY, LIMITS, asked, figures, running, scene
 
 from mmspec import ImagePipeline, VlmPipeline
 from mmspec.serve.loading import Offered, local_backend
-from mmspec.serve.requests import ServeLimits
-from mmspec.worlds.shapes.render import render
-from mmspec.worlds.shapes.scene import sample
-
-KEY = "a secret"
-LIMITS = ServeLimits(rows=4, waiting=40, seconds=60.0, tokens=64, body_bytes=100_000)
-DESCRIBE = "Describe the picture in detail."
-
-
-def scene(seed: int) -> Image.Image:
-    return Image.fromarray(render(sample(np.random.default_rng(seed), "two_object")[1], 128))
-
-
-def asked(seed: int = 3, text: str = DESCRIBE) -> list[dict]:
-    file = io.BytesIO()
-    scene(seed).save(file, "PNG")
-    url = "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
-    parts = [{"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": text}]
-    return [{"role": "user", "content": parts}]
-
-
-@pytest.fixture(scope="module")
-def backend():
-    offered = [Offered("vlm", "embedded-vlm"), Offered("image", "embedded-image")]
-    made = local_backend(offered, LIMITS)
-    yield made
-    made.close()
-
-
-@pytest.fixture(scope="module")
-def address(backend):
-    with running(backend, LIMITS, [KEY]) as where:
-        yield where
 
 
 @pytest.fixture(scope="module")
@@ -68,12 +29,6 @@ def pipe():
     made = VlmPipeline.from_pretrained(None)
     made.enable_speculation("plain")
     return made
-
-
-def figures(address: str) -> dict[str, float]:
-    text = httpx.get(f"{address}/metrics", headers={"Authorization": f"Bearer {KEY}"}).text
-    lines = [line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#")]
-    return {name: float(value) for name, value in lines}
 
 
 def test_the_models(client):
@@ -262,76 +217,6 @@ def test_figures_count(address, client):
     assert after["mmspec_waiting"] == 0
 
 
-def left_while_streaming(where: str, body: dict, headers: dict) -> None:
-    with httpx.stream("POST", where, json={**body, "stream": True}, headers=headers) as told:
-        next(told.iter_lines())
-
-
-def left_while_waiting(where: str, body: dict, headers: dict) -> None:
-    with pytest.raises(httpx.ReadTimeout):
-        httpx.post(where, json=body, headers=headers, timeout=1.0)
-
-
-def left_before_the_first_word(where: str, body: dict, headers: dict) -> None:
-    with pytest.raises(httpx.ReadTimeout):
-        httpx.post(where, json={**body, "stream": True}, headers=headers, timeout=0.05)
-
-
-def test_a_client_that_goes_away_frees_its_place(address, backend):
-    """Streams and whole answers: the batch ends as soon as nobody needs it."""
-    body = {
-        "model": "embedded-vlm",
-        "messages": asked(),
-        "max_tokens": 64,
-        "temperature": 1.9,
-        "n": 4,
-    }
-    slow = threading.Event()
-    runner = backend.batcher.runners["embedded-vlm"]
-    usual = runner.pipe._after_round
-
-    def held(*args, **state):
-        slow.wait(0.5)
-        return usual(*args, **state)
-
-    runner.pipe._after_round = held
-    try:
-        for leave in (left_while_streaming, left_while_waiting, left_before_the_first_word):
-            leave(f"{address}/v1/chat/completions", body, {"Authorization": f"Bearer {KEY}"})
-            for _ in range(200):
-                if not backend.batcher._running and not backend.batcher.waiting:
-                    break
-                time.sleep(0.05)
-            else:
-                raise AssertionError("the place is not free")
-        after = figures(address)['mmspec_requests_total{code="499",model="embedded-vlm"}']
-        assert after >= 3
-    finally:
-        del runner.pipe._after_round
-
-
-@pytest.mark.parametrize(
-    ("seconds", "status", "message"),
-    [(0.0, 503, "the request waited too long"), (0.5, 504, "the answer took too long")],
-)
-def test_what_takes_too_long_ends(backend, seconds, status, message):
-    short = ServeLimits(**{**vars(LIMITS), "seconds": seconds})
-    backend.limits, usual = short, backend.limits
-    pipe = backend.batcher.runners["embedded-vlm"].pipe
-    own = pipe._after_round
-    pipe._after_round = lambda *args, **state: time.sleep(0.2) or own(*args, **state)
-    body = {"model": "embedded-vlm", "messages": asked(), "temperature": 1.9, "max_tokens": 64}
-    try:
-        with running(backend, LIMITS) as where:
-            told = httpx.post(f"{where}/v1/chat/completions", json=body)
-    finally:
-        backend.limits = usual
-        del pipe._after_round
-    assert told.status_code == status
-    assert told.json()["error"]["message"].startswith(message)
-    assert told.headers["x-should-retry"] == "false"
-
-
 @pytest.mark.slow
 def test_pictures_of_vectors():
     made = local_backend([Offered("continuous", "embedded-mar")], LIMITS)
@@ -345,32 +230,3 @@ def test_pictures_of_vectors():
         made.close()
     assert len({one.b64_json for one in out.data}) == 2
     assert out.mmspec["target_calls"] > 1
-
-
-def test_the_process_ends_when_it_is_asked_to(tmp_path):
-    """With an answer under way: it is told, and the process ends in good order."""
-    port = free_port()
-    command = [sys.executable, "-m", "mmspec", "serve", "--port", str(port), "--model"]
-    process = subprocess.Popen([*command, "vlm=embedded-vlm", "--method", "vlm=plain"])
-    address = f"http://127.0.0.1:{port}"
-    try:
-        for _ in range(600):
-            with suppress(httpx.HTTPError):
-                httpx.get(f"{address}/health")
-                break
-            time.sleep(0.2)
-        body = {"model": "embedded-vlm", "messages": asked(), "temperature": 2.0, "n": 8}
-        with ThreadPoolExecutor(1) as one:
-            answer = one.submit(httpx.post, f"{address}/v1/chat/completions", json=body, timeout=60)
-            for _ in range(600):
-                if httpx.get(f"{address}/metrics").text.count("mmspec_first_token_seconds_count{"):
-                    break
-                time.sleep(0.01)
-            process.send_signal(signal.SIGTERM)
-            began = time.monotonic()
-            assert process.wait(60) == 128 + signal.SIGTERM
-            assert time.monotonic() - began < 30
-            told = answer.result()
-        assert told.status_code in (200, 503)
-    finally:
-        process.kill()
