@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from .. import __version__
 from ..errors import InputError
-from ..files import write_atomic
+from ..files import to_json, write_atomic
 
 # workflows in ComfyUI's API form, which its canvas loads, too
 DRAW: dict[str, Any] = {
@@ -77,5 +76,5 @@ def write_comfyui(folder: Path) -> None:
     write_atomic(folder / "__init__.py", CODE)
     write_atomic(folder / "requirements.txt", f"mmspec>={__version__}\n")
     for name, workflow in (("draw_and_ask", DRAW), ("clip", CLIP)):
-        text = json.dumps(workflow, indent=2) + "\n"
+        text = to_json(workflow, indent=2) + "\n"
         write_atomic(folder / "workflows" / f"{name}.json", text)

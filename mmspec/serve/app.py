@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import hmac
-import json
 import secrets
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
@@ -22,6 +21,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from .. import __version__
 from ..errors import InputError
+from ..files import to_json
 from ..hosts import is_loopback
 from .backend import Backend, BusyError, ChatAsked, PictureAsked
 from .batcher import BROKEN
@@ -315,7 +315,7 @@ async def _stream(
     def event(choice: int, delta: Mapping[str, Any], why: str | None = None) -> str:
         one = {"index": choice, "delta": delta, "logprobs": None, "finish_reason": why}
         body = {**head, "choices": [one], **({"usage": None} if told else {})}
-        return f"data: {json.dumps(body)}\n\n"
+        return f"data: {to_json(body)}\n\n"
 
     try:
         for choice in range(choices):
@@ -327,10 +327,10 @@ async def _stream(
             elif one.kind == "finish":
                 yield event(one.choice, {}, one.value)
             elif one.kind == "error":
-                yield f"data: {json.dumps(_shape(one.value))}\n\n"
+                yield f"data: {to_json(_shape(one.value))}\n\n"
             elif one.kind == "usage" and told:
                 body = {**head, "choices": [], "usage": _usage(one.value)}
-                yield f"data: {json.dumps({**body, 'mmspec': _speed(one.value)})}\n\n"
+                yield f"data: {to_json({**body, 'mmspec': _speed(one.value)})}\n\n"
             one = await anext(news, None)
         yield "data: [DONE]\n\n"
     finally:

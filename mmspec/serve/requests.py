@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ..errors import InputError
+from ..files import to_json
 from ..picture import WEB_FORMATS, check_picture
 
 Seed = Annotated[int, Field(ge=0, lt=2**53)]
@@ -244,4 +245,4 @@ def _without_nulls(body: bytes) -> bytes:
         return body  # what is wrong with it is said where it is read
     if isinstance(whole, dict) and isinstance(whole.get("messages"), list):
         whole["messages"] = [given(one) for one in whole["messages"]]
-    return json.dumps(whole).encode()
+    return to_json(whole).encode()
