@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from .. import __version__
-from ..errors import InputError
-from ..files import to_json, write_atomic
+from ..files import to_json
+from .exported import REQUIRED, write_folder
 
 # workflows in ComfyUI's API form, which its canvas loads, too
 DRAW: dict[str, Any] = {
@@ -70,11 +69,8 @@ def write_comfyui(folder: Path) -> None:
     Raises:
         InputError: the folder holds something.
     """
-    if folder.exists() and any(folder.iterdir()):
-        raise InputError(f"{folder} holds files already; name another folder")
-    (folder / "workflows").mkdir(parents=True, exist_ok=True)
-    write_atomic(folder / "__init__.py", CODE)
-    write_atomic(folder / "requirements.txt", f"mmspec>={__version__}\n")
-    for name, workflow in (("draw_and_ask", DRAW), ("clip", CLIP)):
-        text = to_json(workflow, indent=2) + "\n"
-        write_atomic(folder / "workflows" / f"{name}.json", text)
+    flows = {"draw_and_ask": DRAW, "clip": CLIP}
+    texts = {
+        f"workflows/{name}.json": to_json(flow, indent=2) + "\n" for name, flow in flows.items()
+    }
+    write_folder(folder, {"__init__.py": CODE, "requirements.txt": REQUIRED, **texts})

@@ -10,10 +10,10 @@ from transformers import GenerationMixin, PreTrainedModel
 
 from .. import __version__
 from ..errors import InputError
-from ..files import write_atomic
 from ..methods import SpecConfig
 from ..models.heads.loading import load_head
 from ..pipelines.vlm.generate import SpeculativeGeneration
+from .exported import REQUIRED, write_folder
 
 _KEPT = "_mmspec_generation"  # the model's attribute that the last one is kept in
 _NAMED = {*inspect.signature(GenerationMixin.generate).parameters}
@@ -124,12 +124,9 @@ def write_custom_generate(folder: Path) -> None:
     Raises:
         InputError: the folder holds something.
     """
-    if folder.exists() and any(folder.iterdir()):
-        raise InputError(f"{folder} holds files already; name another folder")
-    (folder / "custom_generate").mkdir(parents=True, exist_ok=True)
-    write_atomic(folder / "custom_generate" / "generate.py", CODE)
-    write_atomic(folder / "custom_generate" / "requirements.txt", f"mmspec>={__version__}\n")
-    write_atomic(folder / "README.md", CARD.replace("{version}", __version__))
+    files = {"generate.py": CODE, "requirements.txt": REQUIRED}
+    own = {f"custom_generate/{name}": text for name, text in files.items()}
+    write_folder(folder, {**own, "README.md": CARD.replace("{version}", __version__)})
 
 
 def _copying(

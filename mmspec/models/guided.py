@@ -276,8 +276,7 @@ class GuidedDecoder:
         if self.scale is not None:
             rows = len(logits) // 2
             if self.setting.normalized:
-                half = logits.dtype in (torch.float16, torch.bfloat16)
-                logits = (logits.float() if half else logits).log_softmax(-1)
+                logits = logits.log_softmax(-1, torch.promote_types(logits.dtype, torch.float32))
             logits = torch.lerp(logits[rows:], logits[:rows], self.scale)
         self.raw = logits if self.ranked else None
         return self.warp(logits)

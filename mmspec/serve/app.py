@@ -6,42 +6,24 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import hmac
 import secrets
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
-from urllib.parse import urlsplit
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 from starlette.exceptions import HTTPException as StarletteHTTPException
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from .. import __version__
 from ..errors import InputError
 from ..files import to_json
-from ..hosts import is_loopback
 from .backend import Backend, BusyError, ChatAsked, PictureAsked
-from .batcher import BROKEN
-from .jobs import JobError, News
+from .jobs import News
+from .key_guard import KeyGuard
+from .refusals import GONE, FailedError, RefusedError, broken, refused, shape, unknown
 from .requests import ChatRequest, PictureRequest, ServeLimits, parsed
-
-OPEN = ("/health",)  # what needs no key
-GONE = 499  # the status of a request whose client went away; nobody is told it
-
-
-class RefusedError(Exception):
-    """A request that gets an error in OpenAI's form."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status, self.message = status, message
-
-
-class FailedError(RefusedError):
-    """A request that a model saw, and that came to nothing."""
 
 
 def build_app(
@@ -61,9 +43,9 @@ def build_app(
     )
     app.state.backend, app.state.limits = backend, limits
     app.add_middleware(KeyGuard, keys=keys, local=local and not keys, refused=backend.refused)
-    app.add_exception_handler(RefusedError, _refused)
-    app.add_exception_handler(StarletteHTTPException, _unknown)
-    app.add_exception_handler(Exception, _broken)
+    app.add_exception_handler(RefusedError, refused)
+    app.add_exception_handler(StarletteHTTPException, unknown)
+    app.add_exception_handler(Exception, broken)
     app.add_api_route("/health", health, methods=["GET"])
     app.add_api_route("/metrics", metrics, methods=["GET"])
     app.add_api_route("/v1/models", models, methods=["GET"])
@@ -71,45 +53,6 @@ def build_app(
     app.add_api_route("/v1/chat/completions", chat, methods=["POST"])
     app.add_api_route("/v1/images/generations", pictures, methods=["POST"])
     return app
-
-
-class KeyGuard:
-    """Lets through who shows a key, and bodies that no page of another site can send."""
-
-    def __init__(
-        self, app: ASGIApp, keys: Sequence[str], local: bool, refused: Callable[[int], None]
-    ) -> None:
-        self.app, self.keys = app, [key.encode() for key in keys]
-        self.local, self.refused = local, refused
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        guarded = scope["type"] == "http" and scope["path"] not in OPEN
-        fault = self._fault(scope) if guarded else None
-        if fault is None:
-            await self.app(scope, receive, send)
-            return
-        self.refused(fault.status)
-        await _error(*fault)(scope, receive, send)
-
-    def _fault(self, scope: Scope) -> JobError | None:
-        headers = dict(scope["headers"])
-        shown = headers.get(b"authorization", b"").removeprefix(b"Bearer ").strip()
-        if self.keys and not any(hmac.compare_digest(shown, key) for key in self.keys):
-            return JobError(401, "no valid API key; send Authorization: Bearer KEY")
-        if self.local and not is_loopback(_host(headers.get(b"host", b""))):
-            return JobError(403, "ask by this machine's own name, such as http://127.0.0.1")
-        kind = headers.get(b"content-type", b"").split(b";")[0].strip().lower()
-        if scope["method"] == "POST" and kind != b"application/json":
-            return JobError(415, "send JSON, with Content-Type: application/json")
-        return None
-
-
-def _host(header: bytes) -> str:
-    """The name in a Host header, without its port; "": it is none."""
-    try:
-        return urlsplit("//" + header.decode("latin-1")).hostname or ""
-    except ValueError:
-        return ""
 
 
 async def health(request: Request) -> Response:
@@ -327,7 +270,7 @@ async def _stream(
             elif one.kind == "finish":
                 yield event(one.choice, {}, one.value)
             elif one.kind == "error":
-                yield f"data: {to_json(_shape(one.value))}\n\n"
+                yield f"data: {to_json(shape(one.value))}\n\n"
             elif one.kind == "usage" and told:
                 body = {**head, "choices": [], "usage": _usage(one.value)}
                 yield f"data: {to_json({**body, 'mmspec': _speed(one.value)})}\n\n"
@@ -357,32 +300,3 @@ def _raise(news: News) -> None:
     """Tell of a job's error, which is counted with its request."""
     if news.kind == "error":
         raise FailedError(*news.value)
-
-
-async def _refused(request: Request, error: Exception) -> Response:
-    assert isinstance(error, RefusedError)
-    if not isinstance(error, FailedError) and error.status != GONE:
-        _backend(request).refused(error.status)
-    return _error(error.status, error.message)
-
-
-async def _unknown(request: Request, error: Exception) -> Response:
-    """Routes and methods that there are not."""
-    assert isinstance(error, StarletteHTTPException)
-    return _error(error.status_code, f"{request.method} {request.url.path}: {error.detail}")
-
-
-async def _broken(request: Request, error: Exception) -> Response:
-    return _error(*BROKEN)
-
-
-def _error(status: int, message: str) -> Response:
-    headers = {"Retry-After": "1"} if status == 429 else {}
-    if status in (503, 504):  # OpenAI's client would ask again by itself, with the same end
-        headers["x-should-retry"] = "false"
-    return JSONResponse(_shape(JobError(status, message)), status, headers)
-
-
-def _shape(error: JobError) -> dict[str, Any]:
-    kind = "invalid_request_error" if error.status < 500 else "server_error"
-    return {"error": {"message": error.message, "type": kind, "param": None, "code": None}}

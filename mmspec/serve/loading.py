@@ -75,7 +75,7 @@ class Offered:
         pipe.set_progress_bar_config(disable=True)
         pipe.enable_speculation(self.method or first_able(pipe, modality))
         made = ChatRunner if KINDS[self.kind] == "chat" else PictureRunner
-        return made(pipe, self.name, metrics, limits)
+        return made(pipe, metrics, limits)
 
 
 def local_backend(offered: Sequence[Offered], limits: ServeLimits) -> LocalBackend:

@@ -24,13 +24,12 @@ class ChatRunner:
 
     Args:
         pipe: with its speculation set.
-        name: of the model.
         metrics: hears of first tokens.
         limits: of answers; where a request names no length, half of the model's context at most.
     """
 
-    def __init__(self, pipe: Any, name: str, metrics: Metrics, limits: ServeLimits) -> None:
-        self.pipe, self.name, self.metrics = pipe, name, metrics
+    def __init__(self, pipe: Any, metrics: Metrics, limits: ServeLimits) -> None:
+        self.pipe, self.metrics = pipe, metrics
         config = pipe.model.config.get_text_config()
         places = getattr(config, "max_position_embeddings", None) or 2 * limits.tokens
         self._usual = max(1, min(limits.tokens, places // 2))
@@ -82,8 +81,8 @@ class ChatRunner:
 class PictureRunner:
     """A pipeline that draws from captions, of token ids or of vectors."""
 
-    def __init__(self, pipe: Any, name: str, metrics: Metrics, limits: ServeLimits) -> None:
-        self.pipe, self.name, self.metrics = pipe, name, metrics
+    def __init__(self, pipe: Any, metrics: Metrics, limits: ServeLimits) -> None:
+        self.pipe, self.metrics = pipe, metrics
 
     def run(self, jobs: Sequence[Job]) -> None:
         rows, first = _rows(jobs), jobs[0].asked

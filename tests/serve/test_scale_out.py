@@ -15,8 +15,6 @@ from mmspec.serve.loading import Offered
 from mmspec.serve.requests import ServeLimits
 from mmspec.serve.scale_out import Told
 
-pytest.importorskip("ray.serve")
-
 
 def kinds(news) -> list[tuple]:
     return [tuple(one) for one in news]

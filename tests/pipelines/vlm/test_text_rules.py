@@ -183,6 +183,20 @@ def test_a_processor_with_a_state_is_refused(model):
         model.generate(**padded(), max_new_tokens=4, logits_processor=[Counts()])
 
 
+def test_a_rule_that_draws_again_in_place_reads_no_text(models, tmp_path, monkeypatch):
+    """Those laws are asked for without the draft that the processors look at."""
+    code = [
+        "from mmspec.engine.accept.token import TokenRule",
+        "class InPlace(TokenRule): local = 1",
+    ]
+    (tmp_path / "rules_in_place.py").write_text("\n".join(code))
+    monkeypatch.syspath_prepend(tmp_path)
+    enable_speculation(models[0], SpecConfig("draft", rule="rules_in_place:InPlace"), models[1])
+    with pytest.raises(InputError, match="where tokens are drawn again in place"):
+        models[0].generate(**padded(), max_new_tokens=4, no_repeat_ngram_size=2)
+    disable_speculation(models[0])
+
+
 def test_what_a_processor_raises_is_its_own(model):
     def none(prompt, text):
         return []
