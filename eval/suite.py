@@ -146,22 +146,12 @@ def load_suite(name: str) -> Suite:
     Raises:
         InputError: there is none of that name, or a field is missing, unknown or out of range.
     """
-    try:
-        import yaml
-    except ImportError as error:
-        raise absent("suites need PyYAML", "eval") from error
-
     if name.endswith((".yaml", ".yml")):
         path = Path(name)
     else:
         check_name("suite", name, suite_names())
         path = SUITES / f"{name}.yaml"
-    text = read_text(path)
-    try:
-        data = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # or no such date
-        reason = " ".join(str(error).split())
-        raise InputError(f"can't read suite {path}: {reason}") from error
+    data = _read_yaml(path)
     if not isinstance(data, dict):
         raise InputError(f"suite {path} holds no fields")
     known = [f.name for f in fields(Suite) if f.name != "name"]
@@ -169,8 +159,26 @@ def load_suite(name: str) -> Suite:
         check_name(f"suite {path}: field", str(key), known)
     if isinstance(data.get("prompts"), str):
         data["prompts"] = [data["prompts"]]
-    try:  # JSON has lists for tuples; values that it lacks, such as dates, are texts
+    try:  # JSON has lists for tuples; values that it lacks are texts
         text = to_loose_json({**data, "name": path.stem})
     except TypeError as error:
         raise InputError(f"suite {path}: {error}") from error
     return read_as(Suite, text, f"suite {path}")
+
+
+def _read_yaml(path: Path) -> Any:
+    """What a YAML file says; dates are texts."""
+    try:
+        import yaml
+    except ImportError as error:
+        raise absent("suites need PyYAML", "eval") from error
+
+    # a reader of its own: other packages change what the shared one makes of a date
+    loader: Any = type("Loader", (yaml.SafeLoader,), {})
+    loader.add_constructor("tag:yaml.org,2002:timestamp", loader.construct_yaml_str)
+    text = read_text(path)
+    try:
+        return yaml.load(text, loader)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        reason = " ".join(str(error).split())
+        raise InputError(f"can't read suite {path}: {reason}") from error

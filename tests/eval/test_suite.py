@@ -77,7 +77,7 @@ CONTINUOUS = GOOD + "pipeline: continuous\n"
         (CONTINUOUS + "sceptics: {a: 3}\n", "sceptics.a: input should be an object, not 3"),
         (CONTINUOUS + "sceptics: {A b: {}}\n", "has a name of a-z, 0-9, -, not 'A b'"),
         (CONTINUOUS + "sceptics: {1.5: {}}\n", "has a name of a-z, 0-9, -, not '1.5'"),
-        (GOOD + "call: {2026-01-01: 3}\n", "keys must be str"),
+        (GOOD + "call: {2026-01-01: 3}\n", "call argument '2026-01-01'"),
         (CONTINUOUS + "sceptics: {again: {}}\n", "say again: true"),
         (CONTINUOUS + "sceptics: {a: {iterations: 3}}\n", "call argument 'iterations'"),
         (GOOD + "verdict: true\n", "verdict is not for pipeline image"),

@@ -11,6 +11,8 @@ from mmspec.train.patch_reader import PatchReader
 from mmspec.train.vlm.data import all_labels, label_sizes
 from mmspec.worlds.shapes.exchanges import sample_picture
 from mmspec.worlds.shapes.patches import patch_labels
+from mmspec.worlds.shapes.prompts import mixed_caption
+from mmspec.worlds.shapes.scene import sample_mixed
 from mmspec.worlds.shapes.vocabulary import COLORS
 
 
@@ -47,9 +49,16 @@ def test_a_scenes_labels_are_of_its_picture():
 
 def test_a_share_of_the_captions_is_of_mixed_scenes():
     """Three kinds of things are in no caption of the tasks."""
+
+    def three(captions: list[str]) -> float:
+        return float(np.mean([caption.count(" and ") >= 2 for caption in captions]))
+
+    rng = np.random.default_rng(6)
+    mixed = [[(item.shape, item.color) for item in sample_mixed(rng).items] for _ in range(2000)]
+    share = MIXED * three([mixed_caption(rng, items) for items in mixed])
     captions = scene_batch(np.random.default_rng(5), 400, 16)[0]
-    many = sum(caption.count(" and ") >= 2 for caption in captions) / len(captions)
-    assert 0.25 * MIXED < many < MIXED
+    four_deviations = 4 * (share * (1 - share) / len(captions)) ** 0.5
+    assert 0 < three(captions) == pytest.approx(share, abs=four_deviations)
     held_out = scene_batch(np.random.default_rng(5), 60, 16, "held_out")[0]
     assert max(caption.count(" and ") for caption in held_out) == 1
 
