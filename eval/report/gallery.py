@@ -7,12 +7,10 @@ import io
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...errors import InputError
-from ...picture import open_picture
 from ..schema import Report
 from .format import decimals, fixed
 from .parts import ends
-from .samples import QualitySample, Samples
+from .samples import QualitySample, Samples, stored_picture
 from .summary import first_metric
 
 ROWS = 12
@@ -97,18 +95,11 @@ def _spread(samples: list[QualitySample]) -> list[QualitySample]:
 
 
 def _embed(folder: Path, place: str | None) -> str:
-    """A picture as a data URI, made smaller if it is large; "" if there is none that can be read.
-
-    A place outside the run's folder counts as none: a page must not carry other files away.
-    """
+    """A picture as a data URI, made smaller if it is large; "" if there is none."""
     from PIL import Image
 
-    path = (folder / (place or "")).resolve()
-    if not path.is_file() or not path.is_relative_to(folder.resolve()):
-        return ""
-    try:
-        picture = open_picture(path)
-    except InputError:
+    picture = stored_picture(folder, place)
+    if picture is None:
         return ""
     picture.thumbnail((SIDE, SIDE), Image.Resampling.LANCZOS)
     file = io.BytesIO()

@@ -7,12 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from ...errors import InputError
 from ...files import to_json
+from ...picture import open_picture
 from ..run.samples import bad_line, output_tokens, read_log
 from ..schema import Report
 from ..strict import STRICT, read_as
 
 if TYPE_CHECKING:
+    from PIL import Image
     from pydantic import ConfigDict
 
 Key = tuple[int, int, str]  # index, seed, prompt: what two methods must share to make a pair
@@ -102,6 +105,20 @@ def sample_files(report: Report, folder: Path) -> dict[str, str]:
     if any((folder / "pictures").glob("*.png")):
         found["the pictures that were asked about"] = "pictures/"
     return found
+
+
+def stored_picture(folder: Path, place: str | None) -> Image.Image | None:
+    """A picture of a run in RGB; None: there is none that can be read.
+
+    A place outside the run's folder counts as none: a page must not carry other files away.
+    """
+    path = (folder / (place or "")).resolve()
+    if not path.is_file() or not path.is_relative_to(folder.resolve()):
+        return None
+    try:
+        return open_picture(path)
+    except InputError:
+        return None
 
 
 def read_samples(folder: Path) -> Samples:

@@ -39,6 +39,14 @@ def add_commands(commands: Any) -> None:
     compare.add_argument("--methods", help="x of A against y of B: x:y,z (default: all of both)")
     compare.add_argument("--json", action="store_true", help="print JSON, not a table")
 
+    text = "random outputs of a run on one picture, each with its prompt and verdict"
+    sheet = options.add_command(actions, "sheet", _sheet, text)
+    sheet.add_argument("folder", type=Path, help="of the run")
+    sheet.add_argument("--method", default="plain", help="whose outputs (default: plain)")
+    sheet.add_argument("--count", type=int, default=24, help="of outputs (default: 24)")
+    sheet.add_argument("--seed", type=options.seed, default=0, help="of the choice (default: 0)")
+    sheet.add_argument("-o", "--out", type=Path, required=True, help="file: .png, .webp or .jpg")
+
     add_tables(actions)
 
     listing = options.add_command(
@@ -248,6 +256,14 @@ def _report(args: argparse.Namespace) -> int:
     with locked(args.folder):
         for path in write_reports(args.folder):
             print(path)
+    return 0
+
+
+def _sheet(args: argparse.Namespace) -> int:
+    from ..eval.report.sheet import sample_sheet, write_sheet
+
+    options.check_range(args, 1, None, "count")
+    print(write_sheet(sample_sheet(args.folder, args.method, args.count, args.seed), args.out))
     return 0
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
+import mmspec.assets
 from mmspec.eval.metrics.geneval import score_prompt
 from mmspec.worlds.shapes import (
     COLORS,
@@ -132,6 +135,19 @@ def test_held_out_prompts_name_an_unseen_combination(training):
     assert [prompt.tag for prompt in prompts] == list(TASKS) * 50
     fresh = [prompt for prompt in prompts if prompt.tag != "single_object"]
     assert not any(prompt.prompt in seen for prompt in fresh)
+
+
+def test_lists_are_what_their_code_makes_and_settings_are_chosen_on_others():
+    folder = Path(mmspec.assets.__file__).parent / "prompts"
+    test = held_out_prompts(100)
+    tuning = held_out_prompts(60, seed=7, besides=test)
+    for name, prompts in (("held-out", test), ("tuning", tuning)):
+        lines = (folder / f"shapes-{name}.jsonl").read_text().splitlines()
+        assert [json.loads(line) for line in lines] == [prompt.metadata() for prompt in prompts]
+    assert [prompt.tag for prompt in tuning] == list(TASKS) * 60
+    many = ("position", "color_attr")  # thousands of prompts
+    asked = {prompt.prompt for prompt in test}
+    assert asked.isdisjoint(prompt.prompt for prompt in tuning if prompt.tag in many)
 
 
 def test_same_seed_same_picture():

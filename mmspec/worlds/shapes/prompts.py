@@ -25,6 +25,7 @@ from .vocabulary import (
     held_out_relation,
 )
 
+_DRAWS = 20  # of a held-out prompt, before one is told again
 TOLD = 3  # kinds of things that a caption names with their colours
 
 
@@ -58,10 +59,27 @@ def sample_prompt(rng: np.random.Generator, task: Task, split: Split = "train") 
             return Prompt(caption(task, include), task, include, exclude)
 
 
-def held_out_prompts(per_task: int, seed: int = 0) -> list[Prompt]:
-    """`6 * per_task` held-out prompts, interleaved by task, the same for the same seed."""
-    rng = np.random.default_rng([seed, 20_000])
-    return [sample_prompt(rng, task, "held_out") for _ in range(per_task) for task in TASKS]
+def held_out_prompts(
+    per_task: int, seed: int = 0, besides: Sequence[Prompt] = ()
+) -> list[Prompt]:
+    """`6 * per_task` held-out prompts, interleaved by task, the same for the same seed.
+
+    A hundred of each task are `assets/prompts/shapes-held-out.jsonl`; sixty of seed 7 besides
+    those are `shapes-tuning.jsonl`, by which settings and weights are chosen.
+
+    Args:
+        besides: prompts that none of them is in the tasks that have more. Two objects, colours,
+            counts and single objects have a few held-out prompts each.
+    """
+    rng, taken = np.random.default_rng([seed, 20_000]), {prompt.prompt for prompt in besides}
+    prompts = []
+    for task in TASKS * per_task:
+        for _ in range(_DRAWS):
+            prompt = sample_prompt(rng, task, "held_out")
+            if prompt.prompt not in taken:
+                break
+        prompts.append(prompt)
+    return prompts
 
 
 def caption(task: Task, include: list[dict[str, Any]]) -> str:
