@@ -9,6 +9,7 @@ import transformers
 
 from ...errors import InputError
 from ...models.transformers.probe import probed
+from ...models.transformers.prompted import PromptedDecoder
 from ...models.transformers.tiny import model_classes, tiny
 from .table import escape
 
@@ -47,13 +48,21 @@ def trials(kinds: Sequence[str] = ()) -> Iterator[Trial]:
             yield Trial(kind, name, None)
             continue
         try:
-            masks = probed(model).masks
+            decoder = probed(model)
         except InputError as error:
             why = str(error).partition(": ")[2] or str(error)
             first, more, _ = why.partition(". ")  # a library's error may go on: "(… Please call …)"
             yield Trial(kind, name, False, f"{first})" if more else why)
         else:
-            yield Trial(kind, name, True, "" if masks.window is None else "sliding windows")
+            yield Trial(kind, name, True, ", ".join(_notes(decoder)))
+
+
+def _notes(decoder: PromptedDecoder) -> Iterator[str]:
+    """Names what a model has beside attention to all of the text."""
+    if decoder.masks.window is not None:
+        yield "sliding windows"
+    if decoder.recurrent.modules:
+        yield "a state, a token at a time" if decoder.recurrent.stepwise else "a state"
 
 
 def causal(kinds: Sequence[str] = ()) -> str:

@@ -113,13 +113,16 @@ class SpreadCache:
     Args:
         parts: of equal rows and slots.
         layers: the part of every layer; None: they count on from part to part.
+
+    Attributes:
+        placed: every layer's part, and its number there.
     """
 
     def __init__(self, parts: Sequence[StaticCache], layers: Sequence[int] | None = None) -> None:
         self.parts = list(parts)
         if layers is None:
             layers = [n for n, part in enumerate(parts) for _ in range(len(part.data))]
-        self._of_layer = [
+        self.placed = [
             (self.parts[part], list(layers[:layer]).count(part))
             for layer, part in enumerate(layers)
         ]
@@ -127,7 +130,7 @@ class SpreadCache:
     @property
     def layers(self) -> int:
         """Number of layers."""
-        return len(self._of_layer)
+        return len(self.placed)
 
     @property
     def slots(self) -> int:
@@ -149,11 +152,11 @@ class SpreadCache:
         return sum(part.nbytes for part in self.parts)
 
     def write(self, layer: int, new: Tensor, slots: int | Tensor) -> None:
-        part, n = self._of_layer[layer]
+        part, n = self.placed[layer]
         part.write(n, new, slots)
 
     def read(self, layer: int, length: int) -> tuple[Tensor, Tensor]:
-        part, n = self._of_layer[layer]
+        part, n = self.placed[layer]
         return part.read(n, length)
 
     def gather(self, source: Tensor, target: Tensor) -> None:
@@ -176,9 +179,9 @@ class SpreadCache:
     def lines(self, rows: slice) -> SpreadCache:
         view = copy.copy(self)
         view.parts = [part.lines(rows) for part in self.parts]
-        # layers know their part by its number, see `_of_layer`
+        # layers know their part by its number, see `placed`
         numbers = {id(part): n for n, part in enumerate(self.parts)}
-        view._of_layer = [(view.parts[numbers[id(part)]], n) for part, n in self._of_layer]
+        view.placed = [(view.parts[numbers[id(part)]], n) for part, n in self.placed]
         return view
 
 

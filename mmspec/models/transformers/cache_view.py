@@ -12,6 +12,7 @@ from transformers.cache_utils import CacheLayerMixin
 
 from ...engine.cache import KVCache, SpreadCache, StaticCache
 from ...errors import InputError
+from .recurrent import RecurrentLayers
 
 Shape = tuple[int, int, torch.dtype, torch.device]  # heads, width, and of which tensors
 
@@ -23,13 +24,19 @@ class CacheView(Cache):
     number of heads, from layer to layer: the narrower of two is stored with zeros behind it, and
     layers of different shapes lie in different parts. Layers that store nothing have no part.
 
+    Stateful layers are not given it but what `recurrent` puts in its place.
+
+    Args:
+        recurrent: layers that keep a state.
+
     Attributes:
         shapes: of the keys and values by layer, as `measure`d; empty before.
         widths: of its keys and of its values, by layer.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, recurrent: RecurrentLayers) -> None:
         super().__init__(layers=[])
+        self.recurrent = recurrent
         self.shapes: dict[int, Shape] = {}
         self.widths: dict[int, tuple[int, int]] = {}
         self.forget()
@@ -37,18 +44,20 @@ class CacheView(Cache):
     def forget(self) -> None:
         """Let go of the cache."""
         self.cache: KVCache | None = None
+        self.scratch: Cache | None = None
         self.slots: int | Tensor = 0
         self.length = 0
 
-    def measure(self) -> None:
-        """The next calls store nothing, and tell `shapes`."""
+    def measure(self, scratch: Cache) -> None:
+        """The next calls store nothing, and tell `shapes`; states lie in `scratch`."""
         self.forget()
-        self.shapes = {}
+        self.shapes, self.scratch = {}, scratch
 
-    def made(self, rows: int, slots: int, columns: bool) -> KVCache:
-        """An empty cache of the shapes that were measured.
+    def made(self, rows: int, slots: int, columns: bool, like: Tensor) -> KVCache:
+        """An empty cache of the shapes that were measured, then of stateful layers' inputs.
 
-        With `columns`, it has a layer more, the last: the column of every entry.
+        Inputs are `like` a tensor. With `columns`, it has a layer more, the last: the column of
+        every entry.
         """
         kinds = list(dict.fromkeys(self.shapes.values()))
         counts = [sum(shape == kind for shape in self.shapes.values()) for kind in kinds]
@@ -57,14 +66,17 @@ class CacheView(Cache):
             for n, (heads, width, dtype, device) in zip(counts, kinds, strict=True)
         ]
         layers = [kinds.index(shape) for _, shape in sorted(self.shapes.items())]
+        if stateful := len(self.recurrent.modules):
+            layers += [len(parts)] * stateful
+            parts.append(self.recurrent.entries(rows, slots, like))
         if columns:
-            parts.append(StaticCache(1, rows, 1, slots, 1, torch.long, kinds[0][-1]))
-            layers.append(len(kinds))
+            layers.append(len(parts))
+            parts.append(StaticCache(1, rows, 1, slots, 1, torch.long, like.device))
         return parts[0] if len(parts) == 1 else SpreadCache(parts, layers)
 
     def move(self, cache: KVCache, slots: int | Tensor, length: int) -> None:
         """The next call writes to `slots` and reads the first `length`."""
-        self.cache, self.slots, self.length = cache, slots, length
+        self.cache, self.slots, self.length, self.scratch = cache, slots, length, None
         self._place = {layer: n for n, layer in enumerate(sorted(self.shapes))}
 
     def update(
@@ -94,12 +106,38 @@ class CacheView(Cache):
     def get_max_length(self, layer_idx: int | None = None) -> int:
         return -1
 
-    def _more(self, *args: Any, **kwargs: Any) -> NoReturn:
-        raise InputError("its layers keep a state beside keys and values")
+    def _asked(self, name: str, number: int, *args: Any, **kwargs: Any) -> Any:
+        """An answer about states; they are asked for while shapes are measured alone."""
+        if self.scratch is None or not hasattr(self.scratch, name):
+            raise InputError("its layers keep a state beside keys and values")
+        self.recurrent.ask(number)
+        return getattr(self.scratch, name)(*args, **kwargs)
 
-    get_conv_state = update_conv_state = _more
-    get_recurrent_state = update_recurrent_state = _more
-    has_previous_state = update_indexer = _more
+    def get_conv_state(self, layer_idx: int, state_idx: int = 0) -> Any:
+        return self._asked("get_conv_state", layer_idx, layer_idx, state_idx)
+
+    def update_conv_state(self, conv_states: Tensor, layer_idx: int, *args: Any, **kw: Any) -> Any:
+        return self._asked("update_conv_state", layer_idx, conv_states, layer_idx, *args, **kw)
+
+    def get_recurrent_state(self, layer_idx: int, state_idx: int = 0) -> Any:
+        return self._asked("get_recurrent_state", layer_idx, layer_idx, state_idx)
+
+    def update_recurrent_state(
+        self, recurrent_states: Tensor, layer_idx: int, *args: Any, **kw: Any
+    ) -> Any:
+        given = recurrent_states, layer_idx, *args
+        return self._asked("update_recurrent_state", layer_idx, *given, **kw)
+
+    def has_previous_state(
+        self, layer_idx: int | None = None, state_idx: int | None = None
+    ) -> bool:
+        return self.scratch is None
+
+    def is_recording_past(self, layer_idx: int) -> bool:
+        return False
+
+    def update_indexer(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise InputError("its layers keep an index beside keys and values")
 
 
 def columns_of(cache: KVCache, length: int) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from transformers import DynamicCache, PreTrainedModel
 
 from ...engine.cache import KVCache
 from ...errors import InputError
@@ -21,6 +21,7 @@ from ..rounded import check_rounding
 from .cache_view import CacheView, columns_of, write_columns
 from .masks import Masks
 from .rearranged import Rearranged, Rearranging, is_plain
+from .recurrent import RecurrentLayers
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -87,7 +88,8 @@ class CausalDecoder:
         self.embeddings = (table if embeddings is None else embeddings).detach()
         self.layers = range(getattr(self.config, "num_hidden_layers", 0))
         self.masks = Masks.stated(self.config)
-        self._view = CacheView()
+        self.recurrent = RecurrentLayers()
+        self._view = CacheView(self.recurrent)
         self._measured: tuple[torch.dtype, torch.device] | None = None
         self._cache_name = cache_name(model)
         self._repacked, self._rearranging = Repacked(), Rearranging()
@@ -192,17 +194,19 @@ class CausalDecoder:
         if self._measured != (weight.dtype, weight.device):
             self._measure()
             self._measured = weight.dtype, weight.device
-        return self._view.made(rows, slots, columns=self.masks.window is not None)
+        return self._view.made(rows, slots, self.masks.window is not None, weight)
 
     @torch.no_grad()
     def _measure(self) -> None:
-        """Learn the shapes of keys and values from a call of one token."""
-        self._view.measure()
+        """Learn the shapes of keys and values, and what keeps a state, from a call of one token."""
+        scratch = DynamicCache(config=self.config)
+        self._view.measure(scratch)
         x = self.embeddings.new_zeros(1, 1, self.embeddings.shape[1])
         place = torch.zeros(1, dtype=torch.long, device=x.device)
         place = self.turned(place)[..., :1, :]  # of one row
-        self._call(self.body, x, place, self.masks.of(x.new_zeros(1, 1, 1, 1), lambda: x))
-        if not self._view.shapes:
+        with self.recurrent.found_in(self.body, scratch):
+            self._call(self.body, x, place, self.masks.of(x.new_zeros(1, 1, 1, 1), lambda: x))
+        if not self._view.shapes and not self.recurrent.modules:
             raise InputError("its layers store no keys and values")
 
     def forward(
@@ -239,9 +243,18 @@ class CausalDecoder:
 
         whole = head and self.head is None
         network = self.model if whole else self.body
-        masks = self.masks.of(mask if mask.ndim == 4 else mask[None, None], distance)
+        mask = mask if mask.ndim == 4 else mask[None, None]
+        masks = self.masks.of(mask, distance)
         part = nullcontext() if use is None else running(self.blocks(), use)
-        with patched(self._ways, over=True), part, self._reading():
+        with ExitStack() as during:
+            if self.recurrent.modules:
+                # states of other weights, or of some of the layers, are not the model's
+                fold = use is None and self._of is None
+                call = self.recurrent.call(self._view, cache, slots, length, mask, fold)
+                during.enter_context(patched(during.enter_context(call).ways, over=True))
+            during.enter_context(patched(self._ways, over=True))
+            during.enter_context(part)
+            during.enter_context(self._reading())
             out = self._call(network, x, self.turned(rotary), masks, **inputs)
         if whole:
             return out.logits

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+STATEFUL = ("linear_attention", "conv")  # kinds of layers that keep a state, and have no keys
+
 
 @dataclass(frozen=True)
 class Masks:
@@ -17,6 +19,7 @@ class Masks:
     Attributes:
         window: entries that a layer with a sliding window reads, itself included; None: no window.
         kinds: names of the kinds, "sliding" in those that have the window; empty: one mask for all.
+            `STATEFUL` ones take none.
     """
 
     window: int | None = None
@@ -29,12 +32,12 @@ class Masks:
         kinds = tuple(dict.fromkeys(getattr(config, "layer_types", None) or ()))
         if not kinds:
             return cls(window)
-        if not any("sliding" in kind for kind in kinds):
+        if set(kinds) == {"full_attention"}:
             return cls()
-        return cls(window, kinds)
+        return cls(window if any("sliding" in kind for kind in kinds) else None, kinds)
 
-    def of(self, mask: Tensor, distance: Callable[[], Tensor]) -> Tensor | dict[str, Tensor]:
-        """The mask, or masks, that the model is given.
+    def of(self, mask: Tensor, distance: Callable[[], Tensor]) -> Any:
+        """The mask that the model is given, or masks by kind of layer; None: it takes none.
 
         Args:
             mask: for full attention `[R or 1, 1, N, length]`, added to the scores.
@@ -45,4 +48,10 @@ class Masks:
             near = mask.masked_fill((distance() >= self.window)[:, None], -torch.inf)
         if not self.kinds:
             return near
-        return {kind: near if "sliding" in kind else mask for kind in self.kinds}
+        masks: dict[str, Tensor | None] = {}
+        for kind in self.kinds:
+            masks[kind] = None if kind in STATEFUL else near if "sliding" in kind else mask
+            if kind.startswith("hybrid"):  # some name what is in such a layer
+                attention = "sliding_attention" if "sliding" in kind else "full_attention"
+                masks |= {attention: masks[kind], "linear_attention": None}
+        return None if all(mask is None for mask in masks.values()) else masks

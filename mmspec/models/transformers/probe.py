@@ -21,11 +21,12 @@ from ...engine.laws import OneHot
 from ...errors import InputError
 from ..guided import GuidedDecoder
 from ..setting import Setting
-from .masks import Masks
+from .entry_cache import Folding
+from .masks import STATEFUL, Masks
 from .prompted import PromptedDecoder, prompted
 
 NARROW = 3  # a window that the trial sees
-KINDS = ("full_attention", "sliding_attention")
+KINDS = ("full_attention", "sliding_attention", *STATEFUL, "hybrid", "hybrid_sliding", "mlp", "moe")
 WINDOW = re.compile(r"\w+_window(_size|_len)?|window_size")
 CLOSE = {torch.float64: 1e-6, torch.float32: 2e-3}  # most deviation, see `_deviation`
 COARSE = 0.1  # in other types
@@ -85,15 +86,22 @@ def probe(decoder: PromptedDecoder) -> None:
 
 
 def _settle(decoder: PromptedDecoder, truth: list[Tensor], close: float) -> str | None:
-    """Find the way that it takes masks, the stated one first; what goes wrong if there is none."""
+    """Find the way that it takes masks, the stated one first; what goes wrong if there is none.
+
+    Some stateful layers go on from a state a token at a time only.
+    """
     stated = Masks.stated(decoder.config)  # with the narrow window
     faults = []
     for way in dict.fromkeys((stated, Masks(stated.window), Masks())):
         decoder.masks = way
-        fault = _trial(decoder, truth, close)
-        if fault is None:
-            return None
-        faults.append(fault)
+        for stepwise in (False, True):
+            decoder.recurrent.stepwise = stepwise
+            fault = _trial(decoder, truth, close)
+            if fault is None:
+                return None
+            faults.append(fault)
+            if not decoder.recurrent.modules:
+                break
     return faults[0]
 
 
@@ -101,6 +109,8 @@ def _trial(decoder: PromptedDecoder, truth: list[Tensor], close: float) -> str |
     """The fault of the model over our cache; None: there is none."""
     try:
         for ours, own, reason in zip(_ours(decoder), truth, REASONS, strict=True):
+            if decoder.recurrent.modules:  # whose kernels are in float32, whatever the model is in
+                close = max(close, CLOSE[torch.float32])
             if not _deviation(ours, own) <= close:  # nor if it is no number
                 fault = reason
                 break
@@ -192,8 +202,9 @@ def _check_kinds(decoder: PromptedDecoder) -> None:
         raise _refused(name, f"it has layers of the kind {', '.join(sorted(others))}")
     if getattr(config, "attention_type", None) == "block_sparse":
         raise _refused(name, "its attention is block-sparse in long texts")
+    windows = {"sliding_window", (config.attribute_map or {}).get("sliding_window")}
     for field, value in vars(config).items():
-        known = field == "sliding_window" or isinstance(value, bool) or not value
+        known = field in windows or isinstance(value, bool) or not value
         if not known and WINDOW.fullmatch(field):
             raise _refused(name, f"its config states {field}, a window of another kind")
 
@@ -206,11 +217,13 @@ def _prepared(decoder: PromptedDecoder) -> Iterator[None]:
     decoder.model.eval()
     if window is not None:
         decoder.config.sliding_window = NARROW
+    folding, decoder.recurrent.folding = decoder.recurrent.folding, Folding(1, 1)
     try:
         with torch.inference_mode(), torch.compiler.set_stance("force_eager"):
             yield
     finally:
         decoder.forget()
+        decoder.recurrent.folding = folding
         if window is not None:
             decoder.config.sliding_window = window
         for module in training:

@@ -61,24 +61,41 @@ UNSTATED = {
 ROPE = {"rope_type": "default", "rope_theta": 10000.0}
 # by model type: what has to fit each other
 OVERRIDES: dict[str, dict[str, Any]] = {
-    "bamba": {"mamba_n_heads": 8, "mamba_d_head": 8},
+    "bamba": {"mamba_n_heads": 8, "mamba_d_head": 8, "attn_layer_indices": [1, 3]},
     "cohere_compass_text": {"rope_parameters": {"full_attention": ROPE, "sliding_attention": ROPE}},
     "dbrx": {"attn_config": {"kv_n_heads": 2, "rope_theta": 10000.0, "clip_qkv": 8.0}},
     "dory": {"n_input_layers": 1, "n_recurrent_layers": 2, "n_output_layers": 1},
     "dots3_note_text": {"per_layer_config": {}},
     "falcon_h1": {"mamba_n_heads": 4, "mamba_d_head": 2},
     "gpt_neo": {"attention_types": [[["global", "local"], 2]]},
-    "granitemoehybrid": {"mamba_n_heads": 8, "mamba_d_head": 8},
+    "granitemoehybrid": {
+        "mamba_n_heads": 8,
+        "mamba_d_head": 8,
+        "layer_types": ["linear_attention", "full_attention"] * 2,
+    },
     "inkling2_loop_text": {
         "n_layers_per_attn_res_block": 1,
         "loop_layer_index_start": 1,
         "loop_layer_index_end": 3,
     },
+    "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1},
+    "kimi_linear": {"layer_types": ["linear_attention", "full_attention"] * 2},
     "lfm2": {"layer_types": ["conv", "full_attention"] * 2},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"] * 2},
     "mamba2": {"num_heads": 8, "head_dim": 8},
-    "zamba": {"num_hidden_layers": 9, "attn_layer_period": 2, "attn_layer_offset": 1},
-    "zamba2": {"layers_block_type": ["linear_attention", "hybrid"] * 2},
+    "zamba": {
+        "attention_hidden_size": 64,
+        "attention_head_dim": 16,
+        "num_hidden_layers": 9,
+        "attn_layer_period": 2,
+        "attn_layer_offset": 1,
+    },
+    "zamba2": {
+        "attention_hidden_size": 64,
+        "attention_head_dim": 16,
+        "mamba_headdim": 16,
+        "layers_block_type": ["linear_attention", "hybrid"] * 2,
+    },
 }
 TOKENS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 

@@ -59,9 +59,7 @@ def sample_prompt(rng: np.random.Generator, task: Task, split: Split = "train") 
             return Prompt(caption(task, include), task, include, exclude)
 
 
-def held_out_prompts(
-    per_task: int, seed: int = 0, besides: Sequence[Prompt] = ()
-) -> list[Prompt]:
+def held_out_prompts(per_task: int, seed: int = 0, besides: Sequence[Prompt] = ()) -> list[Prompt]:
     """`6 * per_task` held-out prompts, interleaved by task, the same for the same seed.
 
     A hundred of each task are `assets/prompts/shapes-held-out.jsonl`; sixty of seed 7 besides

@@ -33,17 +33,19 @@ TAKEN = [
     "gpt_oss",  # sinks, windows in every second layer
     "longcat_flash",  # two caches a layer
     "mimo_v2_flash",  # heads by layer
+    "jamba",  # a state that goes on a token at a time
     "mistral",  # one window for all layers
     "mllama",  # layers that text does not reach
     "modernbert-decoder",
     "opt",
+    "qwen3_next",  # a state in most layers
 ]
 REFUSED = {
     "bart": "takes no positions",
     "bloom": "takes no positions",
     "gemma3n_text": "its logits over embeddings, positions and a cache of ours are not its own",
     "llama4_text": "layers of the kind chunked_attention",
-    "mamba": "layers of the kind linear_attention",
+    "minimax": "uses cache of its own",
     "moshi": "states a window, and its masks do not heed it",
     "gpt_neo": "window_size, a window of another kind",
     "rwkv": "store no keys and values",
@@ -185,10 +187,11 @@ def test_the_page_has_what_is_tried_here():
         assert page[kind]
     assert not any(page[kind] for kind in REFUSED)
     assert len(page) > 150
-    text = causal(["llama", "mamba", "reformer"])
+    text = causal(["llama", "llama4_text", "reformer"])
     assert "1 model types are taken, 1 are refused" in text
     assert "| llama | LlamaForCausalLM |" in text
-    assert "| mamba | MambaForCausalLM | it has layers of the kind linear\\_attention |" in text
+    reason = "it has layers of the kind chunked\\_attention"
+    assert f"| llama4_text | Llama4ForCausalLM | {reason} |" in text
     assert "`reformer`" in text
     with pytest.raises(InputError, match="no causal 'lama'"):
         causal(["lama"])

@@ -1,0 +1,180 @@
+"""A cache of what stateful layers read, and in which runs a call of such a layer goes over it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ...engine.cache import KVCache, StaticCache
+
+States = list[Tensor]  # of a layer, `[R, …]` each
+
+
+@dataclass(frozen=True)
+class Folding:
+    """When entries go into a state.
+
+    Attributes:
+        least: entries that are worth a run of their own to move a state on.
+        recent: last entries that may be taken back, where nothing says which ones are certain.
+    """
+
+    least: int = 8
+    recent: int = 32
+
+
+class EntryCache(StaticCache):
+    """What stateful layers read, an entry a token, and states as a shortcut.
+
+    The inputs of a layer lie halved, as keys and values of one head do. A row's states are those
+    behind its first entries; when one of these changes, they begin again.
+
+    Args:
+        layers: each one's states, of one row.
+        rows, slots, width: of the entries.
+        like: a tensor of their type, on their device.
+
+    Attributes:
+        folded: slots `[R]` in front of which every entry has gone into the row's states.
+        states: by layer.
+    """
+
+    def __init__(
+        self, layers: Sequence[States], rows: int, slots: int, width: int, like: Tensor
+    ) -> None:
+        super().__init__(len(layers), rows, 1, slots, -(-width // 2), like.dtype, like.device)
+        self.folded = torch.zeros(rows, dtype=torch.long, device=like.device)
+        self.states = [[s.new_zeros(rows, *s.shape[1:]) for s in layer] for layer in layers]
+        self._whole = self.folded, self.states
+
+    @property
+    def nbytes(self) -> int:
+        return self.data.nbytes + sum(state.nbytes for state in self._states())
+
+    def changed(self, slots: int | Tensor) -> None:
+        """Notice that entries are about to change, from a slot on or at slots `[R, N]`."""
+        self._restart(self.folded > (slots if isinstance(slots, int) else slots.amin(1)))
+
+    def gather(self, source: Tensor, target: Tensor) -> None:
+        self.changed(target.masked_fill(source == target, self.slots))
+        super().gather(source, target)
+
+    def take(self, other: KVCache, count: int) -> None:
+        assert isinstance(other, EntryCache)
+        super().take(other, count)
+        self.folded.copy_(other.folded.expand_as(self.folded))
+        for mine, theirs in zip(self._states(), other._states(), strict=True):
+            mine.copy_(theirs.expand_as(mine))
+        self._restart(self.folded > count)
+
+    def select(self, rows: Sequence[int], length: int) -> None:
+        super().select(rows, length)
+        chosen = torch.tensor(rows, dtype=torch.long, device=self.folded.device)
+        for every in (self.folded, *self._states()):
+            every[: len(rows)] = every[chosen]
+        self._cut(slice(len(rows)))
+
+    def restore(self) -> None:
+        super().restore()
+        self.folded, self.states = self._whole
+        self._restart(torch.ones_like(self.folded, dtype=torch.bool))
+
+    def lines(self, rows: slice) -> EntryCache:
+        view = super().lines(rows)
+        assert isinstance(view, EntryCache)
+        view._cut(rows)
+        return view
+
+    def _restart(self, stale: Tensor) -> None:
+        """Begin the states of rows `stale [R]` again."""
+        if bool(stale.any()):
+            for every in (self.folded, *self._states()):
+                every[stale] = 0
+
+    def _states(self) -> Iterator[Tensor]:
+        for layer in self.states:
+            yield from layer
+
+    def _cut(self, rows: slice) -> None:
+        self.folded = self.folded[rows]
+        self.states = [[state[rows] for state in layer] for layer in self.states]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run of a layer over lines of entries.
+
+    Attributes:
+        rows: of the lines `[S]`.
+        slots: of their entries `[S, T]`; behind a line's end some that nobody looks at.
+        inputs: rows and numbers of the call's inputs that the run answers, `[M]` each.
+        answers: lines and places where their answers are, `[M]` each.
+        fresh: whether all lines are their rows' first entries.
+        folds: whether the states behind the lines are kept: one a row, all of T entries.
+    """
+
+    rows: Tensor
+    slots: Tensor
+    inputs: tuple[Tensor, Tensor]
+    answers: tuple[Tensor, Tensor]
+    fresh: bool
+    folds: bool = False
+
+
+def runs_of(
+    seen: Tensor, slots: Tensor, folded: Tensor, certain: Tensor | None, folding: Folding
+) -> tuple[list[Run], Tensor]:
+    """The runs of a call, in their order, and the slots `[R]` that are folded behind them.
+
+    An input sees all that its ancestors see. The last of every branch has a line.
+
+    Args:
+        seen: which entries an input may see `[R, N, length]`, itself included.
+        slots: of the inputs `[R, N]`, ascending.
+        folded: see `EntryCache`.
+        certain: slots `[R]` in front of which nothing is taken back; None: nothing is folded.
+        folding: what is.
+    """
+    sees = seen.gather(-1, slots[:, None].expand(-1, slots.shape[1], -1))
+    inner = sees.tril(-1).any(1)
+    rows, last = (~inner).nonzero().unbind(1)
+    keys = torch.arange(seen.shape[-1], device=seen.device)
+    lines = seen[rows, last] & (keys >= folded[rows, None])
+    runs = []
+    if certain is not None:
+        shared = _shared(rows, lines, len(seen))
+        behind = shared.sum(1, keepdim=True) - shared.cumsum(1)
+        shared &= (keys < certain[:, None]) | (behind >= folding.recent)
+        shared &= shared.sum(1, keepdim=True) >= folding.least
+        for count in shared.sum(1).unique().tolist():
+            if count:
+                chosen = (shared.sum(1) == count).nonzero()[:, 0]
+                runs.append(_run(chosen, shared[chosen], slots, folded, folds=True))
+        folded = torch.maximum(folded, torch.where(shared, keys + 1, 0).amax(1))
+        lines &= keys >= folded[rows, None]
+    if bool(lines.any()):
+        runs.append(_run(rows, lines, slots, folded))
+    return runs, folded
+
+
+def _shared(rows: Tensor, lines: Tensor, count: int) -> Tensor:
+    """The entries `[R, length]` that all lines `[S, length]` of a row begin with."""
+    some = torch.zeros(count, lines.shape[1], dtype=torch.long, device=lines.device)
+    place = rows[:, None].expand_as(lines)
+    every = torch.ones_like(some).scatter_reduce_(0, place, lines.long(), "amin")
+    some.scatter_reduce_(0, place, lines.long(), "amax")
+    return every.bool() & ((some - every).cumsum(1) == 0)
+
+
+def _run(rows: Tensor, lines: Tensor, slots: Tensor, folded: Tensor, folds: bool = False) -> Run:
+    """The run over lines `[S, length]` of rows `[S]`; it answers the inputs `slots [R, N]`."""
+    most = int(lines.sum(1).amax())
+    order = lines.long().sort(dim=1, descending=True, stable=True).indices[:, :most]
+    own, places = slots[rows], lines.long().cumsum(1) - 1
+    line, number = lines.gather(1, own).nonzero().unbind(1)
+    answers = line, places.gather(1, own)[line, number]
+    fresh = not bool(folded[rows].any())
+    return Run(rows, order, (rows[line], number), answers, fresh, folds)
