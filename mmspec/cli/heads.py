@@ -30,6 +30,9 @@ def add_commands(commands: Any) -> None:
         parser.add_argument("head", help="folder or hub id of the head")
         parser.add_argument("--kind", help="msd, for a head of MSD: its files look like EAGLE-1's")
         parser.add_argument("--json", action="store_true", help="print JSON, not a table")
+    show.add_argument(
+        "--vllm", action="store_true", help="print the JSON of vLLM's --speculative-config"
+    )
     convert.add_argument("out", type=Path, help="folder that is made")
     convert.add_argument("--format", help="such as speculators or eagle3 (default: its own kind's)")
     convert.add_argument("--target", help="the target's name or path, which vLLM reads")
@@ -38,8 +41,40 @@ def add_commands(commands: Any) -> None:
     )
 
 
+# by method here: what vLLM calls it, and what else it has to be told
+VLLM: dict[str, dict[str, Any]] = {
+    "dflash": {"method": "dflash"},
+    "dspark": {"method": "dspark"},
+    "eagle": {"method": "eagle"},
+    "eagle3": {"method": "eagle3"},
+    "medusa": {"method": "medusa"},
+    "peagle": {"method": "eagle3", "parallel_drafting": True},
+}
+
+
 def _show(args: argparse.Namespace) -> int:
-    return _print(facts(_load(args)), args.json)
+    head = _load(args)
+    if args.vllm:
+        print(to_json(vllm_config(head, args.head)))
+        return 0
+    return _print(facts(head), args.json)
+
+
+def vllm_config(head: PublishedHead, name: str) -> dict[str, Any]:
+    """What vLLM's option `--speculative-config` takes for a head of this name.
+
+    As many tokens are drafted as the files say, or else as the method drafts here.
+
+    Raises:
+        InputError: vLLM has no method for such a head.
+    """
+    from ..methods import SpecConfig
+
+    if head.method not in VLLM:
+        known = ", ".join(VLLM)
+        raise InputError(f"vLLM has no method for {head.method} heads; it has for {known}")
+    tokens = head.length or SpecConfig(head.method).resolve("vlm").num_draft_tokens
+    return {"model": name, **VLLM[head.method], "num_speculative_tokens": tokens}
 
 
 def _convert(args: argparse.Namespace) -> int:

@@ -30,6 +30,21 @@ def test_a_head_is_shown(run, tmp_path):
     assert len(out.splitlines()) == len(found)
 
 
+def test_what_vllm_is_told(run, tmp_path, refused):
+    folder, _, _ = folders.speculators_eagle3(tmp_path / "head")
+    code, out, _ = run("heads", "show", folder, "--vllm")
+    assert code == 0
+    told = json.loads(out)
+    assert len(out.splitlines()) == 1  # to be handed on in a shell
+    assert told.pop("num_speculative_tokens") == load_head(folder).length
+    assert told == {"model": str(folder), "method": "eagle3"}
+    folder, _, _ = folders.medusa(tmp_path / "medusa")
+    told = json.loads(run("heads", "show", folder, "--vllm")[1])
+    assert (told["method"], told["num_speculative_tokens"]) == ("medusa", load_head(folder).length)
+    folder, _, _ = folders.hydra(tmp_path / "hydra")
+    refused(run("heads", "show", folder, "--vllm"), "vLLM has no method for hydra heads; it has for")
+
+
 def test_a_head_is_converted(run, tmp_path):
     folder, _, _ = folders.eagle3(tmp_path / "head", eagle_aux_hidden_state_layer_ids=[1, 2, 3])
     where = tmp_path / "made"
