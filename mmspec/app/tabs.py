@@ -68,6 +68,7 @@ class Tab:
 _SHAPES = f"{', '.join(PLURALS.values())}, in {', '.join(COLORS)}"
 _DRAWN = f"The embedded model knows nothing but coloured shapes, one to four: {_SHAPES}."
 _GUIDANCE = "Guidance scale; 1 is none"
+_TOP_P = Setting("top_p", "Top-p; 1 keeps all tokens", 1.0, 0.05, 1, 0.05)
 TABS = (
     Tab(
         "image",
@@ -82,6 +83,8 @@ TABS = (
         (
             Setting("temperature", "Temperature; 0 is greedy", 1.0, 0, 2, 0.05),
             Setting("guidance_scale", _GUIDANCE, 2.0, 1, 10, 0.1),
+            Setting("top_k", "Top-k; 0 keeps all tokens, -1 as the model has it", -1, -1, 4096, 1),
+            _TOP_P,
         ),
         "ImageView",
         _DRAWN,
@@ -98,6 +101,8 @@ TABS = (
         (
             Setting("max_new_tokens", "Tokens at most", 96, 1, 512, 1),
             Setting("temperature", "Temperature; 0 is greedy", 0.0, 0, 2, 0.05),
+            Setting("top_k", "Top-k; 0 keeps all tokens", 0, 0, 1000, 1),
+            _TOP_P,
         ),
         "VlmView",
         "The embedded model knows nothing but pictures of coloured shapes and of bar, line and pie "

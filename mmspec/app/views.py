@@ -52,6 +52,8 @@ class ImageView(PictureView):
         self.tokens = torch.zeros(1, self.total, dtype=torch.long)
 
     def generate(self, **call: Any) -> Any:
+        if call.get("top_k") == -1:
+            call["top_k"] = None
         return self.pipe(self.request.prompt, output_type="tokens", **call)
 
     def observe(self, state: dict[str, Any]) -> None:

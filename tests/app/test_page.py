@@ -152,6 +152,18 @@ def test_both_sides_have_the_seed(page, monkeypatch):
     assert images(speculative)[1] != images(plain)[1]
 
 
+def test_a_draw_of_one_token_is_greedy(page):
+    """By top-k, which is the model's own unless somebody moves it, or by top-p."""
+    greedy, *others = (
+        images(shown(page, "image", seed=3, **given)[2])[0]
+        for given in ({"temperature": 0}, {"top_k": 1}, {"top_k": 0, "top_p": 0.05}, {})
+    )
+    assert others[0] == greedy
+    assert others[2] != greedy
+    own = images(shown(page, "image", seed=3, top_k=-1)[2])[0]
+    assert own == others[2]
+
+
 def test_a_reference_to_code_is_not_imported(page, tmp_path, monkeypatch):
     (tmp_path / "visited.py").write_text("raise SystemExit('imported')")
     monkeypatch.syspath_prepend(tmp_path)
