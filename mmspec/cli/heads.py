@@ -73,7 +73,7 @@ def vllm_config(head: PublishedHead, name: str) -> dict[str, Any]:
     if head.method not in VLLM:
         known = ", ".join(VLLM)
         raise InputError(f"vLLM has no method for {head.method} heads; it has for {known}")
-    tokens = head.length or SpecConfig(head.method).resolve("vlm").num_draft_tokens
+    tokens = head.length or SpecConfig(head.method).resolve("vlm").options["num_draft_tokens"]
     return {"model": name, **VLLM[head.method], "num_speculative_tokens": tokens}
 
 

@@ -96,6 +96,9 @@ class StaticCache:
         """Have all rows again; they hold nothing that counts."""
         self.data, self._rows = self._all
 
+    def restart(self) -> None:
+        """Notice that its rows, see `lines`, hold nothing that counts any more."""
+
     def lines(self, rows: slice) -> StaticCache:
         """A cache of these rows alone, in the same memory."""
         view = copy.copy(self)
@@ -175,6 +178,10 @@ class SpreadCache:
     def restore(self) -> None:
         for part in self.parts:
             part.restore()
+
+    def restart(self) -> None:
+        for part in self.parts:
+            part.restart()
 
     def lines(self, rows: slice) -> SpreadCache:
         view = copy.copy(self)

@@ -45,8 +45,7 @@ class GuidedDecoder:
             hidden states it does not have.
     """
 
-    drafts = False
-    watched = ranked = False
+    drafts = watched = ranked = False
     raw: Tensor | None = None
     hidden: Tensor | None = None
     earlier: tuple[KVCache, int] | None = None
@@ -110,9 +109,10 @@ class GuidedDecoder:
 
     def _read_rows(self, rows: list[int]) -> None:
         """Read these rows' prefixes, each from its first real column on."""
+        assert self.cache is not None
         hidden: Tensor | None = None
-        for row in rows:
-            lines = self.running.lines(row)
+        for row, lines in ((row, self.running.lines(row)) for row in rows):
+            self.cache.lines(lines).restart()
             first = int(self.pads[lines].min())
             if first == self.offset - 1:
                 continue

@@ -96,4 +96,6 @@ def _misfit(target: GuidedDecoder, prompt: Tensor) -> str | None:
         return "of a prompt that is padded, compressed or given as inputs_embeds"
     if decoder.masks.window is not None:
         return "of a model whose layers have windows"
+    if decoder.recurrent.modules:
+        return "of a model whose layers keep a state"
     return None

@@ -42,7 +42,9 @@ def test_what_vllm_is_told(run, tmp_path, refused):
     told = json.loads(run("heads", "show", folder, "--vllm")[1])
     assert (told["method"], told["num_speculative_tokens"]) == ("medusa", load_head(folder).length)
     folder, _, _ = folders.hydra(tmp_path / "hydra")
-    refused(run("heads", "show", folder, "--vllm"), "vLLM has no method for hydra heads; it has for")
+    refused(
+        run("heads", "show", folder, "--vllm"), "vLLM has no method for hydra heads; it has for"
+    )
 
 
 def test_a_head_is_converted(run, tmp_path):

@@ -26,14 +26,15 @@ from .recurrent import RecurrentLayers
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-CACHE_NAMES = ("cache", "past_key_values")  # transformers' names for it, since 5.24 and before
+# transformers' names for it, since 5.24 and before; the last is of models without attention
+CACHE_NAMES = ("cache", "past_key_values", "cache_params")
 
 
 def cache_name(model: PreTrainedModel) -> str:
     """Name, one of `CACHE_NAMES`, of the argument that takes the model's cache."""
     taken = inspect.signature(type(model).forward).parameters
     known = [name for name in CACHE_NAMES if name in taken]
-    return known[0] if known else CACHE_NAMES[-1]  # one that names none is older than both
+    return known[0] if known else CACHE_NAMES[1]  # one that names none is older than both
 
 
 class CausalDecoder:
@@ -204,7 +205,7 @@ class CausalDecoder:
         x = self.embeddings.new_zeros(1, 1, self.embeddings.shape[1])
         place = torch.zeros(1, dtype=torch.long, device=x.device)
         place = self.turned(place)[..., :1, :]  # of one row
-        with self.recurrent.found_in(self.body, scratch):
+        with self.recurrent.found_in(self.body, self._view, scratch):
             self._call(self.body, x, place, self.masks.of(x.new_zeros(1, 1, 1, 1), lambda: x))
         if not self._view.shapes and not self.recurrent.modules:
             raise InputError("its layers store no keys and values")

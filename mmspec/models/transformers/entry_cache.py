@@ -39,6 +39,7 @@ class EntryCache(StaticCache):
 
     Attributes:
         folded: slots `[R]` in front of which every entry has gone into the row's states.
+        certain: slots `[R]` in front of which none is known to be taken back.
         states: by layer.
     """
 
@@ -46,20 +47,36 @@ class EntryCache(StaticCache):
         self, layers: Sequence[States], rows: int, slots: int, width: int, like: Tensor
     ) -> None:
         super().__init__(len(layers), rows, 1, slots, -(-width // 2), like.dtype, like.device)
-        self.folded = torch.zeros(rows, dtype=torch.long, device=like.device)
+        self.folded, self.certain, self._last = torch.zeros(
+            3, rows, dtype=torch.long, device=like.device
+        )
         self.states = [[s.new_zeros(rows, *s.shape[1:]) for s in layer] for layer in layers]
-        self._whole = self.folded, self.states
+        self._whole = self.folded, self.certain, self._last, self.states
 
     @property
     def nbytes(self) -> int:
         return self.data.nbytes + sum(state.nbytes for state in self._states())
 
-    def changed(self, slots: int | Tensor) -> None:
-        """Notice that entries are about to change, from a slot on or at slots `[R, N]`."""
-        self._restart(self.folded > (slots if isinstance(slots, int) else slots.amin(1)))
+    def called(self, slots: Tensor) -> None:
+        """Notice that a call is about to write at slots `[R, N]`.
+
+        A target's calls stand behind what is certain. A draft model's do where they have gone back.
+        """
+        first = slots.amin(1)
+        self._changed(first)
+        back = first <= self._last if self.contained else first >= 0
+        self.certain.copy_(first.where(back, self.certain))
+        self._last.copy_(first)
+
+    def restart(self) -> None:
+        self._begin(torch.ones_like(self.folded, dtype=torch.bool))
+
+    def _changed(self, first: Tensor) -> None:
+        """Notice that entries change from slots `first [R]` on."""
+        self._begin(self.folded > first)
 
     def gather(self, source: Tensor, target: Tensor) -> None:
-        self.changed(target.masked_fill(source == target, self.slots))
+        self._changed(target.masked_fill(source == target, self.slots).amin(1))
         super().gather(source, target)
 
     def take(self, other: KVCache, count: int) -> None:
@@ -68,19 +85,19 @@ class EntryCache(StaticCache):
         self.folded.copy_(other.folded.expand_as(self.folded))
         for mine, theirs in zip(self._states(), other._states(), strict=True):
             mine.copy_(theirs.expand_as(mine))
-        self._restart(self.folded > count)
+        self._begin(self.folded > count)
 
     def select(self, rows: Sequence[int], length: int) -> None:
         super().select(rows, length)
         chosen = torch.tensor(rows, dtype=torch.long, device=self.folded.device)
-        for every in (self.folded, *self._states()):
+        for every in self._by_row():
             every[: len(rows)] = every[chosen]
         self._cut(slice(len(rows)))
 
     def restore(self) -> None:
         super().restore()
-        self.folded, self.states = self._whole
-        self._restart(torch.ones_like(self.folded, dtype=torch.bool))
+        self.folded, self.certain, self._last, self.states = self._whole
+        self.restart()
 
     def lines(self, rows: slice) -> EntryCache:
         view = super().lines(rows)
@@ -88,18 +105,23 @@ class EntryCache(StaticCache):
         view._cut(rows)
         return view
 
-    def _restart(self, stale: Tensor) -> None:
-        """Begin the states of rows `stale [R]` again."""
+    def _begin(self, stale: Tensor) -> None:
+        """Begin with rows `stale [R]` again."""
         if bool(stale.any()):
-            for every in (self.folded, *self._states()):
+            for every in self._by_row():
                 every[stale] = 0
+
+    def _by_row(self) -> Iterator[Tensor]:
+        yield from (self.folded, self.certain, self._last)
+        yield from self._states()
 
     def _states(self) -> Iterator[Tensor]:
         for layer in self.states:
             yield from layer
 
     def _cut(self, rows: slice) -> None:
-        self.folded = self.folded[rows]
+        self.folded, self.certain = self.folded[rows], self.certain[rows]
+        self._last = self._last[rows]
         self.states = [[state[rows] for state in layer] for layer in self.states]
 
 
@@ -125,29 +147,40 @@ class Run:
 
 
 def runs_of(
-    seen: Tensor, slots: Tensor, folded: Tensor, certain: Tensor | None, folding: Folding
+    seen: Tensor,
+    slots: Tensor,
+    folded: Tensor,
+    certain: Tensor | None,
+    folding: Folding,
+    drafts: bool = False,
 ) -> tuple[list[Run], Tensor]:
     """The runs of a call, in their order, and the slots `[R]` that are folded behind them.
 
-    An input sees all that its ancestors see. The last of every branch has a line.
+    An input sees all that its ancestors see. The last of every branch has a line; padding has none.
 
     Args:
         seen: which entries an input may see `[R, N, length]`, itself included.
         slots: of the inputs `[R, N]`, ascending.
-        folded: see `EntryCache`.
-        certain: slots `[R]` in front of which nothing is taken back; None: nothing is folded.
+        folded, certain: see `EntryCache`; certain None: nothing is folded.
         folding: what is.
+        drafts: whether entries that are not `recent` count as certain in every row, not only in
+            those that begin.
     """
     sees = seen.gather(-1, slots[:, None].expand(-1, slots.shape[1], -1))
-    inner = sees.tril(-1).any(1)
-    rows, last = (~inner).nonzero().unbind(1)
+    last = ~sees.tril(-1).any(1)
+    # what sees nothing but itself is padding, unless it is the first token and nothing is behind it
+    some = seen.sum(-1) > 1
+    alone = torch.zeros_like(some)
+    alone[:, -1] = ~some.any(1)
+    rows, number = (last & (some | alone)).nonzero().unbind(1)
     keys = torch.arange(seen.shape[-1], device=seen.device)
-    lines = seen[rows, last] & (keys >= folded[rows, None])
+    lines = seen[rows, number] & (keys >= folded[rows, None])
     runs = []
     if certain is not None:
         shared = _shared(rows, lines, len(seen))
         behind = shared.sum(1, keepdim=True) - shared.cumsum(1)
-        shared &= (keys < certain[:, None]) | (behind >= folding.recent)
+        old = (behind >= folding.recent) & ((folded == 0) | drafts)[:, None]
+        shared &= (keys < certain[:, None]) | old
         shared &= shared.sum(1, keepdim=True) >= folding.least
         for count in shared.sum(1).unique().tolist():
             if count:

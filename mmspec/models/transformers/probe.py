@@ -86,22 +86,15 @@ def probe(decoder: PromptedDecoder) -> None:
 
 
 def _settle(decoder: PromptedDecoder, truth: list[Tensor], close: float) -> str | None:
-    """Find the way that it takes masks, the stated one first; what goes wrong if there is none.
-
-    Some stateful layers go on from a state a token at a time only.
-    """
+    """Find the way that it takes masks, the stated one first; what goes wrong if there is none."""
     stated = Masks.stated(decoder.config)  # with the narrow window
     faults = []
     for way in dict.fromkeys((stated, Masks(stated.window), Masks())):
         decoder.masks = way
-        for stepwise in (False, True):
-            decoder.recurrent.stepwise = stepwise
-            fault = _trial(decoder, truth, close)
-            if fault is None:
-                return None
-            faults.append(fault)
-            if not decoder.recurrent.modules:
-                break
+        fault = _trial(decoder, truth, close)
+        if fault is None:
+            return None
+        faults.append(fault)
     return faults[0]
 
 
@@ -122,7 +115,8 @@ def _trial(decoder: PromptedDecoder, truth: list[Tensor], close: float) -> str |
         return str(error)
     except Exception as error:  # whatever a model does that was not made for this
         fault = f"its code fails over a cache of ours ({_line(error)})"
-    if "position_ids" not in inspect.signature(type(decoder.model).forward).parameters:
+    taken = inspect.signature(type(decoder.model).forward).parameters
+    if "position_ids" not in taken and not decoder.recurrent.modules:
         return "it takes no positions, and the tokens of a draft need theirs"
     return fault
 

@@ -33,7 +33,7 @@ class RecurrentLayers:
     Attributes:
         modules: by number of the layer.
         folding: when their entries go into states.
-        stepwise: whether they go on from a state a token at a time; set by a trial.
+        stepwise: whether they go on from a state a token at a time only.
     """
 
     stepwise = False
@@ -43,12 +43,13 @@ class RecurrentLayers:
         self.folding = Folding()
         self._templates: dict[int, Any] = {}  # transformers' layers of a cache, behind one token
         self._width = 0
-        self._running: list[tuple[nn.Module, Tensor]] = []
+        self._calls: dict[int, Any] = {}  # what a module was given
+        self._running: list[Any] = []  # modules, and what they were given
 
     @contextmanager
-    def found_in(self, network: nn.Module, scratch: Cache) -> Iterator[None]:
-        """Surround a call over `scratch`, of whose states `ask` tells."""
-        self.modules, hooks = {}, []
+    def found_in(self, network: nn.Module, view: Cache, scratch: Cache) -> Iterator[None]:
+        """Surround a call over `view`, which tells `ask` who asks for the states in `scratch`."""
+        self.modules, self._calls, hooks = {}, {}, []
         for module in network.modules():
             if isinstance(getattr(module, "layer_idx", None), int):
                 hooks.append(module.register_forward_pre_hook(self._enter, with_kwargs=True))
@@ -60,9 +61,11 @@ class RecurrentLayers:
             for hook in hooks:
                 hook.remove()
         self._templates = {number: deepcopy(scratch.layers[number]) for number in self.modules}
+        self.stepwise = any(self._forgets(number, view) for number in self.modules)
+        self._calls = {}
 
     def _enter(self, module: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> None:
-        self._running.append((module, _inputs(args, named)))
+        self._running.append((module, args, named))
 
     def _leave(self, *_: Any) -> None:
         self._running.pop()
@@ -71,8 +74,25 @@ class RecurrentLayers:
         """Notice that the module that runs now has states, as layer `number`."""
         if not self._running:
             raise InputError("its layers keep a state that no layer of its own asks for")
-        self.modules[number], inputs = self._running[-1]
-        self._width = inputs.shape[-1]
+        self.modules[number], *self._calls[number] = self._running[-1]
+        self._width = _inputs(*self._calls[number]).shape[-1]
+
+    def _forgets(self, number: int, view: Cache) -> bool:
+        """Test whether two tokens at once say the same behind any state."""
+        template, outs = self._templates[number], []
+        inputs = _inputs(*self._calls[number])
+        inputs = torch.linspace(-1, 1, 2 * self._width).to(inputs).view(1, 2, -1)
+        for scale in (0, 1):
+            layer = deepcopy(template)
+            states = layer.recurrent_states
+            states = layer.conv_states if all(s is None for s in states.values()) else states
+            for state in states.values():
+                if state is not None:
+                    state.copy_(scale * torch.linspace(-1, 1, state.numel()).view_as(state))
+            cache = Cache([layer] * (number + 1))
+            args, named = self._calls[number]
+            outs.append(_over(cache, view, self.modules[number], args, named, inputs))
+        return all(torch.equal(*pair) for pair in zip(*outs, strict=True))
 
     def entries(self, rows: int, slots: int, like: Tensor) -> EntryCache:
         """An empty cache of what they read."""
@@ -98,16 +118,16 @@ class RecurrentLayers:
             fold: whether entries may go into states.
         """
         entries, first = _entries_in(cache)
-        entries.changed(slots)
         count, rows = mask.shape[-2], len(entries.folded)
         if isinstance(slots, int):
             slots = torch.arange(slots, slots + count, device=mask.device).expand(rows, -1)
+        entries.called(slots)
         seen = (mask[:, 0] > -1).expand(rows, -1, -1).clone()
         seen.scatter_(2, slots[..., None], True)  # an input sees itself, whatever it is
-        certain = None
-        if fold:  # a target's inputs stand behind what is certain
-            certain = slots.amin(1) * (not entries.contained)
-        runs, folded = runs_of(seen, slots, entries.folded, certain, self.folding)
+        certain = entries.certain if fold else None
+        runs, folded = runs_of(
+            seen, slots, entries.folded, certain, self.folding, entries.contained
+        )
         call = Call(view, cache, entries, slots, length, runs, folded, self.stepwise)
         for place, number in enumerate(sorted(self.modules)):
             module, template = self.modules[number], self._templates[number]
@@ -169,21 +189,17 @@ class Call:
         """
         new = _inputs(args, named)
         self.cache.write(layer, _halved(new), self.slots)
-        keys, values = self.cache.read(layer, self.length)
-        read = torch.cat([keys, values], dim=-1)[:, 0, :, : new.shape[-1]]
+        halves = [half[:, 0] for half in self.cache.read(layer, self.length)]
         kept = self.entries.states[place]
         answers: list[Tensor] = []
         for run in self.runs:
-            states = [state[run.rows] for state in kept]
-            own = _holding(template, states, run.fresh)
-            given = (
-                args,
-                named,
-                new,
-                read[run.rows[:, None], run.slots],
-                Cache([own] * (number + 1)),
-            )
-            found = self._called(forward, *given, at_once=run.fresh or not self.stepwise)
+            lines = run.rows[:, None], run.slots
+            inputs = torch.cat([half[lines] for half in halves], dim=-1)[..., : new.shape[-1]]
+            own = _holding(template, [state[run.rows] for state in kept], run.fresh)
+            cache = Cache([own] * (number + 1))
+            steps = inputs.split(1, 1) if self.stepwise and not run.fresh else [inputs]
+            outs = [_over(cache, self.view, forward, args, named, step) for step in steps]
+            found = [torch.cat(each, dim=1) for each in zip(*outs, strict=True)]
             if not answers:
                 answers = [out.new_zeros(*new.shape[:2], *out.shape[2:]) for out in found]
             for answer, out in zip(answers, found, strict=True):
@@ -192,32 +208,6 @@ class Call:
                 for state, behind in zip(kept, _states_of(own), strict=True):
                     state[run.rows] = behind
         return answers[0] if len(answers) == 1 else tuple(answers)
-
-    def _called(
-        self,
-        forward: Callable[..., Any],
-        args: Sequence[Any],
-        named: dict[str, Any],
-        new: Tensor,
-        inputs: Tensor,
-        cache: Cache,
-        at_once: bool,
-    ) -> list[Tensor]:
-        """What a layer makes of inputs `[S, T, width]` in place of `new`; a token at a time or not.
-
-        Masks and positions are of the whole call: it is given none.
-        """
-        parts = []
-        for part in [inputs] if at_once else inputs.split(1, dim=1):
-            own = {id(new): part, id(self.view): cache}
-
-            def swapped(value: Any, own: dict[int, Any] = own) -> Any:
-                return own.get(id(value), None if isinstance(value, Tensor) else value)
-
-            given = {name: swapped(value) for name, value in named.items() if name in _TAKEN}
-            out = forward(*map(swapped, args), **given)
-            parts.append([out] if isinstance(out, Tensor) else list(out))
-        return [torch.cat(each, dim=1) for each in zip(*parts, strict=True)]
 
 
 _INPUTS = ("hidden_states", "x")
@@ -230,6 +220,28 @@ def _inputs(args: Sequence[Any], named: dict[str, Any]) -> Tensor:
     if not found or not isinstance(found[0], Tensor):
         raise InputError("its layers keep a state and read something else than hidden states")
     return found[0]
+
+
+def _over(
+    cache: Cache,
+    view: Cache,
+    layer: Callable[..., Any],
+    args: Sequence[Any],
+    named: dict[str, Any],
+    inputs: Tensor,
+) -> list[Tensor]:
+    """What a layer makes of inputs `[S, T, width]` over `cache`, in place of what it was given.
+
+    Masks and positions are of the whole call, and it is given none.
+    """
+    own = {id(_inputs(args, named)): inputs, id(view): cache}
+
+    def swapped(value: Any) -> Any:
+        return own.get(id(value), None if isinstance(value, Tensor) else value)
+
+    taken = {name: swapped(value) for name, value in named.items() if name in _TAKEN}
+    out = layer(*map(swapped, args), **taken)
+    return [out] if isinstance(out, Tensor) else list(out)
 
 
 def _entries_in(cache: KVCache) -> tuple[EntryCache, int]:
@@ -252,7 +264,7 @@ def _states_of(layer: Any) -> States:
     """The states in a layer of transformers' cache."""
     found: list[Any] = [getattr(layer, f"{kind}_states", None) for kind in STATES]
     if not all(isinstance(states, dict) for states in found):
-        raise InputError("its layers keep a state as transformers before 5.24 does; update it")
+        raise InputError("its layers keep a state in a form that speculation does not know")
     return [state for states in found for state in states.values() if state is not None]
 
 

@@ -45,11 +45,12 @@ def read(runs, states: list[list[int]], rows: int, count: int) -> list[list[list
 
 
 @pytest.mark.parametrize("folding", [Folding(1, 1), Folding(2, 3), Folding()], ids=str)
-@pytest.mark.parametrize("certain", [None, "all", "recent"])
+@pytest.mark.parametrize("certain", [None, "target", "drafts"])
 def test_calls_of_trees(folding, certain):
     """Rows that stand at different places behind padding, call after call; a branch is kept."""
     rng = np.random.default_rng(0)
     cache = EntryCache([], ROWS, SLOTS, 4, torch.zeros(1))
+    cache.contained = certain == "drafts"
     pads, texts = [0, 2, 1], [[], [], []]  # by row: slots that nobody sees, and the others so far
     states: list[list[int]] = [[] for _ in range(ROWS)]
     first = torch.tensor(pads)
@@ -62,12 +63,12 @@ def test_calls_of_trees(folding, certain):
             own = tree(rng, count) if step else torch.ones(count, count, dtype=torch.bool).tril()
             seen[row][:, texts[row]] = True
             seen[row][:, slots[row]] = own
-        cache.changed(slots)
+        cache.called(slots)
         for row in range(ROWS):
             if cache.folded[row] == 0:
                 states[row] = []
-        told = {"all": first.clone(), "recent": torch.zeros_like(first), None: None}[certain]
-        runs, folded = runs_of(seen, slots, cache.folded, told, folding)
+        told = None if certain is None else cache.certain
+        runs, folded = runs_of(seen, slots, cache.folded, told, folding, cache.contained)
         answers = read(runs, states, ROWS, count)
         for row in range(ROWS):
             for number in range(count):
@@ -76,7 +77,7 @@ def test_calls_of_trees(folding, certain):
             assert states[row] == [
                 slot for slot in texts[row] + slots[row].tolist() if slot < folded[row]
             ]
-            if certain == "all" and folding.least == 1 and step:
+            if certain == "target" and folding.least == 1 and step:
                 assert set(texts[row]) <= set(states[row])
         if certain is None:
             assert not folded.any()
@@ -99,20 +100,19 @@ def test_what_is_taken_back_is_begun_again():
         states.copy_(torch.arange(1.0, ROWS + 1)[:, None])
 
     fold(4, 7, 9)
-    cache.changed(7)  # from this slot on
-    assert cache.folded.tolist() == [4, 7, 0]
-    assert states[:, 0].tolist() == [1, 2, 0]
-    fold(4, 7, 9)
-    cache.changed(torch.tensor([[4, 3], [7, 8], [9, 10]]))
-    assert cache.folded.tolist() == [0, 7, 9]
+    cache.called(torch.tensor([[4, 3], [7, 8], [8, 10]]))
+    assert cache.folded.tolist() == [0, 7, 0]
+    assert states[:, 0].tolist() == [0, 2, 0]
+    assert cache.certain.tolist() == [3, 7, 8]
     fold(4, 7, 9)
     places = torch.tensor([[5, 6], [2, 8], [9, 12]])
     cache.gather(places, torch.tensor([[3, 6], [2, 7], [9, 10]]))  # what stays is not moved
     assert cache.folded.tolist() == [0, 7, 9]
     fold(4, 7, 9)
     part = cache.lines(slice(1, 3))
-    part.changed(0)
+    part.restart()
     assert cache.folded.tolist() == [4, 0, 0]
+    assert states[:, 0].tolist() == [1, 0, 0]
     fold(4, 7, 9)
     cache.select([0, 2], SLOTS)
     assert cache.folded.tolist() == [4, 9]
@@ -120,6 +120,41 @@ def test_what_is_taken_back_is_begun_again():
     cache.restore()
     assert cache.folded.tolist() == [0, 0, 0]
     assert not cache.states[0][0].any()
+
+
+def test_what_a_draft_model_may_take_back_is_not_certain():
+    """It drafts a token a call; where it goes back, what lies in front has been kept."""
+    cache = EntryCache([], 1, SLOTS, 4, torch.zeros(1))
+    cache.contained = True
+    for first, certain in ((6, 0), (7, 0), (8, 0), (7, 7), (8, 7), (9, 7), (9, 9), (12, 9)):
+        cache.called(torch.tensor([[first, first + 1]]))
+        assert cache.certain.tolist() == [certain]
+    cache.restart()
+    assert cache.certain.tolist() == [0]
+
+
+def test_padding_has_no_line():
+    """Each padded query of a prompt sees itself alone."""
+    count = 6
+    seen = torch.ones(3, count, count, dtype=torch.bool).tril()
+    for row, pads in enumerate((0, 4, 5)):
+        seen[row, :, :pads] = False
+        seen[row].fill_diagonal_(True)
+    slots = torch.arange(count).expand(3, -1)
+    nothing = torch.zeros(3, dtype=torch.long)
+    runs, _ = runs_of(seen, slots, nothing, None, Folding())
+    assert [run.rows.tolist() for run in runs] == [[0, 1, 2]]
+    answers = read(runs, [[], [], []], 3, count)
+    assert answers[0] == [list(range(n + 1)) for n in range(count)]
+    assert answers[1][4:] == [[4], [4, 5]]
+    assert answers[2][5:] == [[5]]  # a prompt of one token
+    runs, folded = runs_of(seen, slots, nothing, nothing, Folding(1, 1))
+    assert folded.tolist() == [5, 5, 0]
+    assert read(runs, [[], [], []], 3, count) == [
+        [list(range(n + 1)) for n in range(count)],
+        [None] * 4 + [[4], [4, 5]],
+        [None] * 5 + [[5]],
+    ]
 
 
 def test_another_caches_beginning_is_taken_with_its_state():

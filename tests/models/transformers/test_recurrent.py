@@ -5,8 +5,11 @@ Tiny random models; the oracle is `generate` of the same model, a row alone and 
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
+from transformers import DynamicCache
 
 from mmspec import SpecConfig, disable_speculation, enable_speculation
 from mmspec.engine.warp import Warp
@@ -84,37 +87,95 @@ def test_states_are_only_a_shortcut(folding, monkeypatch):
 
 @pytest.mark.parametrize("method", ["draft", "dynamic-tree", "pearl"])
 def test_draft_models_that_keep_a_state(method):
-    """Their own drafts are taken back; a tree is drafted level by level."""
     model, drafter = (tiny(kind, torch.float64) for kind in ("llama", "qwen3_next"))
     config = SpecConfig(method, draft_beside="here") if method == "pearl" else SpecConfig(method)
     assert spoken(model, config, drafter) == alone(model)
     assert spoken(drafter, config, model) == alone(drafter)
 
 
-def test_draft_models_take_back_more_than_stays_out_of_states(monkeypatch):
-    monkeypatch.setattr(recurrent, "Folding", lambda: Folding(1, 1))
-    model, drafter = (tiny(kind, torch.float64) for kind in ("llama", "mamba2"))
-    assert spoken(model, SpecConfig("draft", num_draft_tokens=6), drafter) == alone(model)
+@pytest.mark.parametrize("kind", ["mamba2", "jamba", "qwen3_next"])
+@pytest.mark.parametrize("folding", [Folding(1, 1), Folding()], ids=str)
+def test_draft_models_states_are_their_own_forward_pass(kind, folding, monkeypatch):
+    """With the target's weights every draft stands, so the state behind it was right."""
+    monkeypatch.setattr(recurrent, "Folding", lambda: folding)
+    model = tiny(kind, torch.float64)
+    theirs = alone(model)
+    config = SpecConfig("draft", num_draft_tokens=4)
+    enable_speculation(model, config, copy.deepcopy(model))
+    given = batch()
+    out = model.generate(**given, max_new_tokens=NEW, **ASKED)
+    stats = model.speculation_stats
+    disable_speculation(model)
+    assert out[:, given["input_ids"].shape[1] :].tolist() == theirs
+    assert stats.drafted == stats.accepted
+    assert stats.calls == [NEW // 5] * len(PROMPTS)
 
 
-def test_rounded_weights_of_its_own_draft():
-    """States of rounded weights are never the model's."""
+def test_rounded_weights_and_part_of_the_layers_move_no_state_on(monkeypatch):
+    folds: list[bool] = []
+    call = recurrent.RecurrentLayers.call
+
+    def told(self, *args):
+        folds.append(args[-1])
+        return call(self, *args)
+
+    monkeypatch.setattr(recurrent.RecurrentLayers, "call", told)
     model = tiny("lfm2", torch.float32)
-    assert spoken(model, SpecConfig("specqd")) == alone(model)
-    assert spoken(model, SpecConfig("early-exit")) == alone(model)
+    theirs = alone(model)
+    for method, kinds in (
+        ("plain", {True}),
+        ("specqd", {True, False}),
+        ("early-exit", {True, False}),
+    ):
+        folds.clear()
+        assert spoken(model, SpecConfig(method)) == theirs
+        assert set(folds) == kinds
 
 
-def test_a_cache_of_its_own_is_refused():
+@pytest.mark.parametrize("method", ["plain", "token-recycling"])
+@pytest.mark.parametrize("kind", ["lfm2", "qwen3_next"])
+def test_a_row_begins_anew_in_anothers_place(kind, method):
+    """The first text ends where the next prompt, of one token, begins."""
+    model = tiny(kind, torch.float64)
+    prompts = [[*PROMPTS[0][:14]], [6], [7, 3]]
+    end = alone(model, prompts[:1], 3)[0][-1]
+    asked = {"do_sample": False, "eos_token_id": end, "pad_token_id": 0, "max_new_tokens": 12}
+    theirs = [model.generate(torch.tensor([p]), **asked)[0, len(p) :].tolist() for p in prompts]
+    enable_speculation(model, SpecConfig(method))
+    model.generate.__self__.at_once = 1
+    ids = torch.tensor([[0] * (14 - len(p)) + p for p in prompts])
+    mask = torch.arange(14) >= torch.tensor([[14 - len(p)] for p in prompts])
+    ours = model.generate(input_ids=ids, attention_mask=mask.long(), **asked)[:, 14:]
+    disable_speculation(model)
+    width = ours.shape[1]
+    assert ours.tolist() == [t + [0] * (width - len(t)) for t in theirs]
+
+
+def test_no_cache_is_given_out():
     model = tiny("qwen3_next")
-    cache = model(torch.tensor([PROMPTS[1][:-1]]), use_cache=True).cache
     enable_speculation(model, SpecConfig("prompt-lookup"))
-    with pytest.raises(InputError, match="a cache whose layers are not all of full attention"):
+    ids = torch.tensor([PROMPTS[1]])
+    out = model.generate(ids, max_new_tokens=4, return_dict_in_generate=True, **ASKED)
+    assert out.past_key_values is None
+    assert out.sequences.shape == (1, len(PROMPTS[1]) + 4)
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_a_cache_that_is_handed_in_is_refused(known):
+    model = tiny("falcon_h1")
+    cache = DynamicCache()
+    if known:
+        cache = model(torch.tensor([PROMPTS[1][:-1]]), use_cache=True).cache
+    enable_speculation(model, SpecConfig("prompt-lookup"))
+    said = "a cache whose layers are not all of full attention" if known else "keep a state"
+    with pytest.raises(InputError, match=said):
         model.generate(torch.tensor([PROMPTS[1]]), past_key_values=cache, **ASKED)
 
 
-@pytest.mark.parametrize("kind", ["jamba", "mamba2"])
-def test_some_go_on_from_a_state_a_token_at_a_time(kind):
-    decoder = probed(tiny(kind))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("kind", ["jamba", "mamba2", "lfm2"])
+def test_some_go_on_from_a_state_a_token_at_a_time(kind, dtype):
+    decoder = probed(tiny(kind, dtype))
     assert decoder.recurrent.stepwise == (kind in STEPWISE)
     parts = getattr(decoder.cache(2, 9), "parts", [decoder.cache(2, 9)])
     assert sum(isinstance(part, EntryCache) for part in parts) == 1
