@@ -19,7 +19,7 @@ from ...errors import InputError
 from ...methods.registry import COMPRESSORS
 from ...models.call_masks import additive
 from ...models.heads.columns import kept_columns
-from ...models.transformers.causal import running
+from ...models.transformers.chosen_layers import running
 from ...models.transformers.prompted import EncodedPrompt, PromptedDecoder
 from ...models.transformers.qwen_vl import QwenVlDecoder, deep_inputs
 from ...models.transformers.vlm import VisualPrompt, VlmDecoder, spans

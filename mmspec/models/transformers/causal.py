@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from ...errors import InputError
 from ..repacked import Repacked, Way, patched
 from ..rounded import check_rounding
 from .cache_view import CacheView, columns_of, write_columns
+from .chosen_layers import running
 from .masks import Masks
 from .rearranged import Rearranged, Rearranging, is_plain
 from .recurrent import RecurrentLayers
@@ -171,11 +172,32 @@ class CausalDecoder:
         self._view.forget()
 
     def embed(self, ids: Tensor) -> Tensor:
-        """Inputs `[…, D]` of token ids `[…]`."""
+        """Inputs `[…, D]` of token ids `[…]`; those of a model with more `by_layer` are wider."""
         module = self.model.get_input_embeddings()
         if self._own_embeddings and type(module) is not nn.Embedding:
-            return module(ids)  # some scale what they look up
-        return F.embedding(ids, self.embeddings)
+            x = module(ids)  # some scale what they look up
+        else:
+            x = F.embedding(ids, self.embeddings)
+        if self.by_layer is None:
+            return x
+        body: Any = self.body
+        return torch.cat([x, body.get_per_layer_inputs(ids).flatten(-2)], dim=-1)
+
+    @property
+    def by_layer(self) -> tuple[int, int] | None:
+        """Layers and width of what each reads of a token's id, behind its embedding; else None."""
+        width = getattr(self.config, "hidden_size_per_layer_input", None)
+        return (len(self.layers), width) if width and self._own_embeddings else None
+
+    def _split_inputs(self, x: Tensor) -> dict[str, Tensor]:
+        """Arguments of the model for inputs `[R, N, …]`, see `embed`."""
+        if self.by_layer is None:
+            return {"inputs_embeds": x}
+        width = self.embeddings.shape[1]
+        return {
+            "inputs_embeds": x[..., :width],
+            "per_layer_inputs": x[..., width:].unflatten(-1, self.by_layer),
+        }
 
     def rotary(self, grid: int = 0) -> Tensor:
         """Columns `[max_position_embeddings]`; the model turns its positions itself."""
@@ -202,8 +224,8 @@ class CausalDecoder:
         """Learn the shapes of keys and values, and what keeps a state, from a call of one token."""
         scratch = DynamicCache(config=self.config)
         self._view.measure(scratch)
-        x = self.embeddings.new_zeros(1, 1, self.embeddings.shape[1])
-        place = torch.zeros(1, dtype=torch.long, device=x.device)
+        place = torch.zeros(1, dtype=torch.long, device=self.embeddings.device)
+        x = self.embed(place[None])
         place = self.turned(place)[..., :1, :]  # of one row
         with self.recurrent.found_in(self.body, self._view, scratch):
             self._call(self.body, x, place, self.masks.of(x.new_zeros(1, 1, 1, 1), lambda: x))
@@ -292,7 +314,7 @@ class CausalDecoder:
         self, network: nn.Module, x: Tensor, positions: Tensor, masks: Any, **inputs: Any
     ) -> Any:
         """Call `network` with inputs `[R, N, D]`; `masks` are those of `Masks.of`."""
-        inputs |= {"inputs_embeds": x, "attention_mask": masks, "position_ids": positions}
+        inputs |= self._split_inputs(x) | {"attention_mask": masks, "position_ids": positions}
         return network(**inputs, **{self._cache_name: self._view}, use_cache=True)
 
     def logits(self, hidden: Tensor) -> Tensor:
@@ -310,9 +332,10 @@ class CausalDecoder:
     def _split(self) -> nn.Module:
         """The model's own output layer, after a trial that it and the body are the whole model."""
         head: nn.Module = self.model.get_output_embeddings()
-        x = torch.linspace(-1, 1, self.embeddings.shape[1]).to(self.embeddings)[None, None]
-        place = torch.zeros(1, 1, dtype=torch.long, device=x.device)
-        trial: dict[str, Any] = {"inputs_embeds": x, "position_ids": place, "use_cache": False}
+        place = torch.zeros(1, 1, dtype=torch.long, device=self.embeddings.device)
+        given = {"position_ids": place, "use_cache": False}
+        token = self.embed(place + len(self.embeddings) // 2)
+        trial: dict[str, Any] = self._split_inputs(token) | given
         apart, whole = head(self.body(**trial).last_hidden_state), self.model(**trial).logits
         if not torch.allclose(apart.to(whole), whole, rtol=1e-3):
             name = type(self.model).__name__
@@ -321,25 +344,3 @@ class CausalDecoder:
                 "method that does not read them"
             )
         return head
-
-
-def running(
-    layers: Sequence[nn.Module], use: Sequence[Tensor | bool]
-) -> AbstractContextManager[None]:
-    """Let every layer run for some rows alone: what skips it keeps its hidden states.
-
-    Args:
-        layers: take hidden states first and give nothing else.
-        use: by layer, True or False, or which rows `[R, 1, 1]`.
-    """
-    part = [(layer, rows) for layer, rows in zip(layers, use, strict=True) if rows is not True]
-    ways = [(layer, "forward", partial(_of_rows, layer.forward, rows)) for layer, rows in part]
-    return patched(ways, over=True)
-
-
-def _of_rows(
-    forward: Callable[..., Tensor], rows: Tensor | bool, hidden: Tensor, *args: Any, **kwargs: Any
-) -> Tensor:
-    if rows is False:
-        return hidden
-    return torch.where(torch.as_tensor(rows), forward(hidden, *args, **kwargs), hidden)

@@ -39,7 +39,7 @@ class EntryCache(StaticCache):
 
     Attributes:
         folded: slots `[R]` in front of which every entry has gone into the row's states.
-        certain: slots `[R]` in front of which none is known to be taken back.
+        certain: slots `[R]` in front of which none will be taken back, as far as calls tell.
         states: by layer.
     """
 

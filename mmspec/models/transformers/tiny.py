@@ -67,6 +67,8 @@ OVERRIDES: dict[str, dict[str, Any]] = {
     "dory": {"n_input_layers": 1, "n_recurrent_layers": 2, "n_output_layers": 1},
     "dots3_note_text": {"per_layer_config": {}},
     "falcon_h1": {"mamba_n_heads": 4, "mamba_d_head": 2},
+    "gemma4": {"image_token_id": 36, "video_token_id": 37, "audio_token_id": 38},
+    "gemma4_unified": {"image_token_id": 36, "video_token_id": 37, "audio_token_id": 38},
     "gpt_neo": {"attention_types": [[["global", "local"], 2]]},
     "granitemoehybrid": {
         "mamba_n_heads": 8,

@@ -18,6 +18,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralFo
 from mmspec import SpecConfig, disable_speculation, enable_speculation
 from mmspec.errors import InputError
 from mmspec.eval.report.causal import causal, trials
+from mmspec.models.heads.published.base_decoder import PublishedDecoder
 from mmspec.models.transformers.probe import probed
 from mmspec.models.transformers.tiny import WINDOW, model_classes, randomized, tiny
 
@@ -29,6 +30,7 @@ TAKEN = [
     "deepseek_v2",  # keys and values of two widths
     "gemma2",  # scores and logits capped
     "gemma3_text",  # embeddings scaled, rotary positions of two kinds
+    "gemma4_text",  # layers that look tokens up, and share keys and values
     "gpt2",  # learned positions
     "gpt_oss",  # sinks, windows in every second layer
     "longcat_flash",  # two caches a layer
@@ -43,7 +45,7 @@ TAKEN = [
 REFUSED = {
     "bart": "takes no positions",
     "bloom": "takes no positions",
-    "gemma3n_text": "its logits over embeddings, positions and a cache of ours are not its own",
+    "camembert": "its logits over embeddings, positions and a cache of ours are not its own",
     "llama4_text": "layers of the kind chunked_attention",
     "minimax": "uses cache of its own",
     "moshi": "states a window, and its masks do not heed it",
@@ -99,6 +101,22 @@ def test_windows_with_other_drafters(method):
     enable_speculation(model, wanted, drafter if "drafter" in wanted.resolve("vlm").needs else None)
     assert torch.equal(model.generate(ids, max_new_tokens=NEW, do_sample=False), theirs)
     assert model.speculation_stats.fault is None
+
+
+@pytest.mark.parametrize("kind", ["gemma3n_text", "gemma4_text"])
+def test_layers_that_look_tokens_up_themselves(kind):
+    """As a target and as a draft model; with the same weights all of its drafts stand."""
+    model = tiny(kind, torch.float64)
+    ids = torch.tensor([PROMPTS[0]])
+    asked = {"max_new_tokens": NEW, "do_sample": False, "eos_token_id": None}
+    theirs = model.generate(ids, **asked)
+    enable_speculation(model, SpecConfig("draft", num_draft_tokens=3), copy.deepcopy(model))
+    assert torch.equal(model.generate(ids, **asked), theirs)
+    assert model.speculation_stats.calls == [NEW // 4]
+    decoder = probed(model)
+    assert decoder.by_layer == (4, model.config.hidden_size_per_layer_input)
+    with pytest.raises(InputError, match="look tokens up themselves; it takes no draft heads"):
+        PublishedDecoder(None, decoder)
 
 
 def test_widths_of_keys_and_values():

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ....engine.cache import KVCache, StaticCache
+from ....errors import InputError
 from ...transformers.causal import CausalDecoder
 from .attention import Attend
 from .head import PublishedHead
@@ -26,10 +27,13 @@ class PublishedDecoder:
         dim: width of what is kept of the target's hidden states.
 
     Raises:
-        InputError: the head was made for another target.
+        InputError: the head was made for another target, or the target reads more than embeddings.
     """
 
     def __init__(self, head: PublishedHead, target: CausalDecoder) -> None:
+        if target.by_layer is not None:
+            name = type(target.model).__name__
+            raise InputError(f"layers of {name} look tokens up themselves; it takes no draft heads")
         head.meet(target.model)
         self.head, self.target, self.network = head, target, head.network
         self.reads = head.reads_of(target.model.config.get_text_config().num_hidden_layers)
