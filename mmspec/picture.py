@@ -120,7 +120,9 @@ def _naming(name: str, formats: Formats) -> Iterator[None]:
     except _RefusedError as error:
         raise InputError(f"{name} {error}") from error
     except FileNotFoundError as error:
-        raise InputError(f"no picture {name}") from error
+        web = name.startswith(("http://", "https://"))
+        more = ": pictures are not fetched from the web; give a file" if web else ""
+        raise InputError(f"no picture {name}{more}") from error
     except UnidentifiedImageError as error:
         kind = " or".join(", ".join(formats or ()).rsplit(",", 1))
         what = f"no {kind} picture" if kind else "no picture in a known format"

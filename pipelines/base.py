@@ -56,6 +56,7 @@ class SpeculativePipeline(DiffusionPipeline):
         "prompt_embeds": "the text is encoded here; give prompt",
         "negative_prompt_embeds": "the text is encoded here; give negative_prompt",
         "latents": "what is drawn starts from seeds; give generator",
+        "seed": "give generator=torch.Generator().manual_seed(seed)",
         "callback_on_step_end_tensor_inputs": "its callback is always given `context` and `stats`; "
         "leave it out",
     }

@@ -16,7 +16,7 @@ from ...models.transformers.gguf import SUFFIX, load_gguf
 from ...models.transformers.text_folder import TOKENIZER, load_text
 from ...models.transformers.text_inputs import process_texts
 from ..arguments import checked, is_chat
-from ..base import OnStep, SpeculativePipeline
+from ..base import OnStep
 from ..loading import Loading
 from ..output import VlmOutput, VlmStats
 from ..vlm.answering import AnsweringPipeline, check_how
@@ -44,12 +44,8 @@ class TextPipeline(AnsweringPipeline):
         InputError: a head has another's name.
     """
 
-    instead: ClassVar = SpeculativePipeline.instead | {
-        "num_inference_steps": "an answer takes as many calls as its tokens need; give "
-        "max_new_tokens",
+    instead: ClassVar = AnsweringPipeline.instead | {
         "image": "it reads no pictures; take a VlmPipeline",
-        "messages": "give them as prompt",
-        "text": "give it as prompt",
     }
     homes: ClassVar[dict[str, str]] = {
         "model": ".",

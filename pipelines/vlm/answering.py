@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -36,6 +36,17 @@ class AnsweringPipeline(SpeculativePipeline):
     listener: Listener | None = None
     modality = "vlm"
     index = "config.json"
+    instead: ClassVar = SpeculativePipeline.instead | {
+        "do_sample": "give temperature: above 0 it draws, at 0 it is greedy",
+        "generate_kwargs": "give them as arguments of the call",
+        "max_length": "give max_new_tokens",
+        "messages": "give them as prompt",
+        "num_beams": "it follows one text a prompt; leave it out",
+        "num_inference_steps": "an answer takes as many calls as its tokens need; give "
+        "max_new_tokens",
+        "num_return_sequences": "give the prompt as often, in a list",
+        "text": "give it as prompt",
+    }
 
     def __init__(self, declared: Mapping[str, Any]) -> None:
         heads = declared["heads"]

@@ -20,7 +20,7 @@ from ...models.transformers.text_folder import TOKENIZER, is_text, load_text
 from ...models.transformers.vlm_folder import check_family, load_vlm
 from ...picture import BACKGROUND, open_picture
 from ..arguments import checked, is_chat
-from ..base import OnStep, SpeculativePipeline
+from ..base import OnStep
 from ..loading import Loading
 from ..output import VlmOutput, VlmStats
 from .answering import AnsweringPipeline, check_how
@@ -52,13 +52,7 @@ class VlmPipeline(AnsweringPipeline):
     """
 
     embedded = "vlm"
-    instead: ClassVar = SpeculativePipeline.instead | {
-        "num_inference_steps": "an answer takes as many calls as its tokens need; give "
-        "max_new_tokens",
-        "images": "give image",
-        "messages": "give them as prompt",
-        "text": "give it as prompt",
-    }
+    instead: ClassVar = AnsweringPipeline.instead | {"images": "give image"}
     homes: ClassVar[dict[str, str]] = {
         "model": ".",
         "processor": ".",

@@ -101,6 +101,10 @@ def test_every_pipeline_says_it_in_one_line(pipes, name, call, said):
         ("vlm", dict(stop=3), "stop must be text, a list of texts or None, not 3"),
         ("vlm", dict(max_new_tokens=None), "max_new_tokens must be an integer, not None"),
         ("vlm", dict(images=None), "takes no images: give image"),
+        ("vlm", dict(do_sample=True), "takes no do_sample: give temperature"),
+        ("vlm", dict(max_length=9), "takes no max_length: give max_new_tokens"),
+        ("vlm", dict(image="https://example.org/a.png"), "not fetched from the web; give a file"),
+        ("image", dict(seed=3), "takes no seed: give generator=torch.Generator"),
     ],
     ids=str,
 )
