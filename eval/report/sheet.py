@@ -26,7 +26,7 @@ ASKED, TOLD, RIGHT, WRONG = "#5f6368", "#202124", "#1b7837", "#b2182b"
 
 
 def sample_sheet(folder: Path, method: str, count: int = 24, seed: int = 0) -> Image.Image:
-    """One picture of random outputs of a method in a run.
+    """Put random outputs of a method in a run on one picture.
 
     Args:
         folder: of the run.

@@ -61,7 +61,7 @@ def _show(args: argparse.Namespace) -> int:
 
 
 def vllm_config(head: PublishedHead, name: str) -> dict[str, Any]:
-    """What vLLM's option `--speculative-config` takes for a head of this name.
+    """Value of vLLM's option `--speculative-config` for a head of this name.
 
     As many tokens are drafted as the files say, or else as the method drafts here.
 

@@ -15,7 +15,7 @@ States = list[Tensor]  # of a layer, `[R, …]` each
 
 @dataclass(frozen=True)
 class Folding:
-    """When entries go into a state.
+    """Rule by which entries go into a state.
 
     Attributes:
         least: entries that are worth a run of their own to move a state on.
@@ -27,7 +27,7 @@ class Folding:
 
 
 class EntryCache(StaticCache):
-    """What stateful layers read, an entry a token, and states as a shortcut.
+    """Cache of what stateful layers read, an entry a token, and of states as a shortcut.
 
     The inputs of a layer lie halved, as keys and values of one head do. A row's states are those
     behind its first entries; when one of these changes, they begin again.

@@ -108,7 +108,7 @@ class RecurrentLayers:
         mask: Tensor,
         fold: bool,
     ) -> Call:
-        """What they do during a call of the model.
+        """Prepare their part in a call of the model.
 
         Args:
             view: stands for the cache in the model's eyes.

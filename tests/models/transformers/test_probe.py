@@ -42,6 +42,7 @@ TAKEN = [
     "opt",
     "qwen3_next",  # a state in most layers
 ]
+PICTURED = {"gemma4": [36, 37, 38], "gemma4_unified": [36, 37, 38]}  # as `tiny` numbers them
 REFUSED = {
     "bart": "takes no positions",
     "bloom": "takes no positions",
@@ -64,6 +65,8 @@ def check(kind: str, method: str, **sizes) -> None:
     """A batch of padded rows is what the model writes of each row alone."""
     model = tiny(kind, torch.float32 if kind == "xglm" else torch.float64, **sizes)
     asked = {"max_new_tokens": NEW, "do_sample": False, "eos_token_id": None}
+    if kind in PICTURED:  # which read such a token of their own as a picture's place
+        asked["suppress_tokens"] = PICTURED[kind]
     width = max(map(len, PROMPTS))
     ids = torch.tensor([[0] * (width - len(p)) + p for p in PROMPTS])
     mask = (torch.arange(width) >= torch.tensor([[width - len(p)] for p in PROMPTS])).long()
