@@ -120,7 +120,7 @@ def _naming(name: str, formats: Formats) -> Iterator[None]:
     except _RefusedError as error:
         raise InputError(f"{name} {error}") from error
     except FileNotFoundError as error:
-        web = name.startswith(("http://", "https://"))
+        web = name.lower().startswith(("http://", "https://"))
         more = ": pictures are not fetched from the web; give a file" if web else ""
         raise InputError(f"no picture {name}{more}") from error
     except UnidentifiedImageError as error:

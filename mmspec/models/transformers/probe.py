@@ -194,6 +194,8 @@ def _check_kinds(decoder: PromptedDecoder) -> None:
     others = set(getattr(config, "layer_types", None) or ()) - set(KINDS)
     if others:
         raise _refused(name, f"it has layers of the kind {', '.join(sorted(others))}")
+    if any(hasattr(module, "vocab_offset") for module in decoder.model.modules()):
+        raise _refused(name, "it looks some tokens up in tables of pictures and sounds")
     if getattr(config, "attention_type", None) == "block_sparse":
         raise _refused(name, "its attention is block-sparse in long texts")
     windows = {"sliding_window", (config.attribute_map or {}).get("sliding_window")}

@@ -155,6 +155,8 @@ class PromptedDecoder(CausalDecoder):
             refuse(f"{', '.join(sorted(inputs))} of {type(self.model).__name__}")
         if embedded is None:
             embedded = self.embed(ids)
+        elif self.by_layer is not None:
+            refuse(f"inputs_embeds of {type(self.model).__name__}, whose layers look tokens up")
         text = ids.masked_fill(~mask, -1) if ids.shape == mask.shape else None
         return EncodedPrompt(embedded, mask, continued(positions, limit), text)
 
@@ -243,6 +245,8 @@ def continued(positions: Tensor, limit: int) -> Tensor:
 DECODERS = Registry(
     "model type",
     {
+        "gemma4": "mmspec.models.transformers.gemma4:Gemma4Decoder",
+        "gemma4_unified": "mmspec.models.transformers.gemma4:Gemma4Decoder",
         "glm_image": "mmspec.models.transformers.glm_image:GlmImageDecoder",
         "idefics3": "mmspec.models.transformers.vlm:VlmDecoder",
         "internvl": "mmspec.models.transformers.vlm:VlmDecoder",

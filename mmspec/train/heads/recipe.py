@@ -29,6 +29,7 @@ from ...models.guided import GuidedDecoder
 from ...models.heads.columns import Images
 from ...models.heads.formats.new import MAKERS, NewHead
 from ...models.heads.loading import load_head
+from ...models.heads.published.base_decoder import check_layers
 from ...models.heads.published.head import FIT, PublishedHead
 from ...models.heads.published.specvlm import SpecVlmNetwork
 from ...models.loading import cast, load_strict
@@ -95,6 +96,7 @@ class HeadRecipe(BaseRecipe):
     ) -> None:
         super().__init__(config, pipeline, 0.0)
         check_keep(keep, init, method)
+        check_layers(teacher.decoder)
         self.method, self.teacher = method, teacher
         teacher.model.requires_grad_(False)
         self.model = new_head(method, teacher.model, settings or {}, counts)

@@ -172,7 +172,7 @@ class Teacher:
         """A batch of answers, of the hidden states `[R, T + K, D]` at all columns."""
         width, before = tokens.shape[1], prompt.mask.shape[1]
         answer = torch.arange(width, device=tokens.device) < lengths[:, None]
-        read = states.shape[-1] - prompt.embedded.shape[-1]
+        read = states.shape[-1] - self.decoder.embeddings.shape[1]
         states, features = states.split([read, states.shape[-1] - read], dim=-1)
         asked = tokens.new_zeros(len(tokens), before)
         if prompt.text is not None:

@@ -30,7 +30,7 @@ TAKEN = [
     "deepseek_v2",  # keys and values of two widths
     "gemma2",  # scores and logits capped
     "gemma3_text",  # embeddings scaled, rotary positions of two kinds
-    "gemma4_text",  # layers that look tokens up, and share keys and values
+    "gemma4_text",  # layers that look tokens up
     "gpt2",  # learned positions
     "gpt_oss",  # sinks, windows in every second layer
     "longcat_flash",  # two caches a layer
@@ -42,8 +42,8 @@ TAKEN = [
     "opt",
     "qwen3_next",  # a state in most layers
 ]
-PICTURED = {"gemma4": [36, 37, 38], "gemma4_unified": [36, 37, 38]}  # as `tiny` numbers them
 REFUSED = {
+    "gemma3n": "looks some tokens up in tables of pictures and sounds",
     "bart": "takes no positions",
     "bloom": "takes no positions",
     "camembert": "its logits over embeddings, positions and a cache of ours are not its own",
@@ -65,8 +65,6 @@ def check(kind: str, method: str, **sizes) -> None:
     """A batch of padded rows is what the model writes of each row alone."""
     model = tiny(kind, torch.float32 if kind == "xglm" else torch.float64, **sizes)
     asked = {"max_new_tokens": NEW, "do_sample": False, "eos_token_id": None}
-    if kind in PICTURED:  # which read such a token of their own as a picture's place
-        asked["suppress_tokens"] = PICTURED[kind]
     width = max(map(len, PROMPTS))
     ids = torch.tensor([[0] * (width - len(p)) + p for p in PROMPTS])
     mask = (torch.arange(width) >= torch.tensor([[width - len(p)] for p in PROMPTS])).long()
@@ -106,6 +104,17 @@ def test_windows_with_other_drafters(method):
     assert model.speculation_stats.fault is None
 
 
+@pytest.mark.parametrize("kind", ["gemma4", "gemma4_unified"])
+@pytest.mark.parametrize("token", [36, 37, 38])
+def test_tokens_that_stand_for_a_picture_without_one(kind, token):
+    """The model reads them as padding."""
+    model = tiny(kind, torch.float64)
+    ids, asked = torch.tensor([[5, token, 7, 9]]), {"max_new_tokens": NEW, "do_sample": False}
+    theirs = model.generate(ids, eos_token_id=None, **asked)
+    enable_speculation(model, SpecConfig("prompt-lookup"))
+    assert torch.equal(model.generate(ids, eos_token_id=None, **asked), theirs)
+
+
 @pytest.mark.parametrize("kind", ["gemma3n_text", "gemma4_text"])
 def test_layers_that_look_tokens_up_themselves(kind):
     """As a target and as a draft model; with the same weights all of its drafts stand."""
@@ -120,6 +129,9 @@ def test_layers_that_look_tokens_up_themselves(kind):
     assert decoder.by_layer == (4, model.config.hidden_size_per_layer_input)
     with pytest.raises(InputError, match="look tokens up themselves; it takes no draft heads"):
         PublishedDecoder(None, decoder)
+    embedded = model.get_input_embeddings()(ids)
+    with pytest.raises(InputError, match=r"can't honour inputs_embeds of .*, whose layers look"):
+        model.generate(inputs_embeds=embedded, **asked)
 
 
 def test_widths_of_keys_and_values():

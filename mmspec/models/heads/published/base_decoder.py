@@ -15,6 +15,13 @@ from .attention import Attend
 from .head import PublishedHead
 
 
+def check_layers(target: CausalDecoder) -> None:
+    """Raise an `InputError` if the target's layers read more than a draft head is given."""
+    if target.by_layer is not None:
+        name = type(target.model).__name__
+        raise InputError(f"layers of {name} look tokens up themselves; it takes no draft heads")
+
+
 class PublishedDecoder:
     """A head's layers over their own cache; its `rotary` are columns of what `place` was told.
 
@@ -31,9 +38,7 @@ class PublishedDecoder:
     """
 
     def __init__(self, head: PublishedHead, target: CausalDecoder) -> None:
-        if target.by_layer is not None:
-            name = type(target.model).__name__
-            raise InputError(f"layers of {name} look tokens up themselves; it takes no draft heads")
+        check_layers(target)
         head.meet(target.model)
         self.head, self.target, self.network = head, target, head.network
         self.reads = head.reads_of(target.model.config.get_text_config().num_hidden_layers)
