@@ -41,6 +41,13 @@ def test_what_vllm_is_told(run, tmp_path, refused):
     folder, _, _ = folders.medusa(tmp_path / "medusa")
     told = json.loads(run("heads", "show", folder, "--vllm")[1])
     assert (told["method"], told["num_speculative_tokens"]) == ("medusa", load_head(folder).length)
+    folder, _, _ = folders.eagle1(tmp_path / "eagle")  # whose files say no length
+    assert load_head(folder).length is None
+    told = json.loads(run("heads", "show", folder, "--vllm")[1])
+    assert told == {"model": str(folder), "method": "eagle", "num_speculative_tokens": 8}
+    folder, _, _ = folders.peagle(tmp_path / "peagle")
+    told = json.loads(run("heads", "show", folder, "--vllm")[1])
+    assert (told["method"], told["parallel_drafting"]) == ("eagle3", True)
     folder, _, _ = folders.hydra(tmp_path / "hydra")
     refused(
         run("heads", "show", folder, "--vllm"), "vLLM has no method for hydra heads; it has for"
