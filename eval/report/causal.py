@@ -61,6 +61,8 @@ def _notes(decoder: PromptedDecoder) -> Iterator[str]:
     """Names what a model has beside attention to all of the text."""
     if decoder.masks.window is not None:
         yield "sliding windows"
+    if decoder.alibi.layers:
+        yield "positions by ALiBi"
     if decoder.recurrent.modules:
         yield "a state, a token at a time" if decoder.recurrent.stepwise else "a state"
 

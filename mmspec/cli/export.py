@@ -18,6 +18,11 @@ def add_commands(commands: Any) -> None:
     text = "nodes for ComfyUI: FOLDER lies in its custom_nodes"
     nodes = add_command(actions, "comfyui", _comfyui, text)
     nodes.add_argument("folder", type=Path, help="folder that is made")
+    text = "a block for diffusers' ModularPipeline.from_pretrained(FOLDER)"
+    block = add_command(actions, "diffusers", _diffusers, text)
+    text = "image, continuous or glm-image, whose tokens GlmImagePipeline takes"
+    block.add_argument("block", metavar="BLOCK", help=text)
+    block.add_argument("folder", type=Path, help="folder that is made")
 
 
 def _custom_generate(args: argparse.Namespace) -> int:
@@ -33,4 +38,12 @@ def _comfyui(args: argparse.Namespace) -> int:
 
     write_comfyui(args.folder)
     print(f"start ComfyUI again; workflows to open are in {args.folder / 'workflows'}")
+    return 0
+
+
+def _diffusers(args: argparse.Namespace) -> int:
+    from ..integrations.diffusers_blocks import write_block
+
+    write_block(args.block, args.folder)
+    print(f"ModularPipeline.from_pretrained({str(args.folder)!r}, trust_remote_code=True)")
     return 0

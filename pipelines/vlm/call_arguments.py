@@ -11,7 +11,7 @@ from transformers import GenerationConfig, GenerationMixin, PreTrainedModel
 from transformers.generation import StoppingCriteriaList
 
 from ...errors import InputError, reason
-from ...models.transformers.causal import CACHE_NAMES
+from ...models.transformers.cache_view import CACHE_NAMES
 from ...models.transformers.prompted import refuse
 from ..arguments import check_value
 from ..stopping import StopText

@@ -23,7 +23,7 @@ from ...errors import InputError
 from ...methods import SpecConfig, config_of
 from ...models.heads.published.head import PublishedHead
 from ...models.token_grid import TokenGrid
-from ...models.transformers.causal import CACHE_NAMES
+from ...models.transformers.cache_view import CACHE_NAMES
 from ...models.transformers.probe import probed
 from ...models.transformers.processed_laws import ProcessedTarget
 from ...models.transformers.prompted import EncodedPrompt, refuse

@@ -16,7 +16,7 @@ from ...engine.draft import Context
 from ...errors import InputError
 from ...models.guided import GuidedDecoder
 from ...models.setting import Setting
-from ...models.transformers.causal import CACHE_NAMES
+from ...models.transformers.cache_view import CACHE_NAMES
 from ...models.transformers.emitted_scores import EmittedScores
 from ...models.transformers.processed_laws import GUIDANCE, ProcessedLaw
 from ...models.transformers.prompted import EncodedPrompt, PromptedDecoder, refuse

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any, NoReturn
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from transformers import Cache
+from transformers import Cache, PreTrainedModel
 from transformers.cache_utils import CacheLayerMixin
 
 from ...engine.cache import KVCache, SpreadCache, StaticCache
@@ -15,6 +16,17 @@ from ...errors import InputError
 from .recurrent import RecurrentLayers
 
 Shape = tuple[int, int, torch.dtype, torch.device]  # heads, width, and of which tensors
+
+
+# transformers' names for it, since 5.24 and before; the last is of models without attention
+CACHE_NAMES = ("cache", "past_key_values", "cache_params")
+
+
+def cache_name(model: PreTrainedModel) -> str:
+    """Name, one of `CACHE_NAMES`, of the argument that takes the model's cache."""
+    taken = inspect.signature(type(model).forward).parameters
+    known = [name for name in CACHE_NAMES if name in taken]
+    return known[0] if known else CACHE_NAMES[1]  # one that names none is older than both
 
 
 class CacheView(Cache):
@@ -101,7 +113,7 @@ class CacheView(Cache):
         return self.length
 
     def get_mask_sizes(self, query_length: int, layer_idx: int) -> tuple[int, int]:
-        return self.length, 0
+        return (query_length if self.cache is None else self.length), 0
 
     def get_max_length(self, layer_idx: int | None = None) -> int:
         return -1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from copy import copy
@@ -18,7 +17,8 @@ from ...engine.cache import KVCache
 from ...errors import InputError
 from ..repacked import Repacked, Way, patched
 from ..rounded import check_rounding
-from .cache_view import CacheView, columns_of, write_columns
+from .alibi import Alibi
+from .cache_view import CacheView, cache_name, columns_of, write_columns
 from .chosen_layers import running
 from .masks import Masks
 from .rearranged import Rearranged, Rearranging, is_plain
@@ -26,16 +26,6 @@ from .recurrent import RecurrentLayers
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-# transformers' names for it, since 5.24 and before; the last is of models without attention
-CACHE_NAMES = ("cache", "past_key_values", "cache_params")
-
-
-def cache_name(model: PreTrainedModel) -> str:
-    """Name, one of `CACHE_NAMES`, of the argument that takes the model's cache."""
-    taken = inspect.signature(type(model).forward).parameters
-    known = [name for name in CACHE_NAMES if name in taken]
-    return known[0] if known else CACHE_NAMES[1]  # one that names none is older than both
 
 
 class CausalDecoder:
@@ -91,6 +81,7 @@ class CausalDecoder:
         self.layers = range(getattr(self.config, "num_hidden_layers", 0))
         self.masks = Masks.stated(self.config)
         self.recurrent = RecurrentLayers()
+        self.alibi = Alibi(self.body)
         self._view = CacheView(self.recurrent)
         self._measured: tuple[torch.dtype, torch.device] | None = None
         self._cache_name = cache_name(model)
@@ -115,6 +106,11 @@ class CausalDecoder:
     def stored(self) -> Sequence[tuple[int, tuple[int, int]]]:
         """Layers that store keys and values, in a cache's order, and the widths of both."""
         return sorted(self._view.widths.items())
+
+    @property
+    def counts_columns(self) -> bool:
+        """True if its caches hold the column of every entry, too."""
+        return self.masks.window is not None or bool(self.alibi.layers)
 
     def blocks(self) -> Sequence[nn.Module]:
         """The layers, first to last."""
@@ -217,7 +213,7 @@ class CausalDecoder:
         if self._measured != (weight.dtype, weight.device):
             self._measure()
             self._measured = weight.dtype, weight.device
-        return self._view.made(rows, slots, self.masks.window is not None, weight)
+        return self._view.made(rows, slots, self.counts_columns, weight)
 
     @torch.no_grad()
     def _measure(self) -> None:
@@ -228,7 +224,8 @@ class CausalDecoder:
         x = self.embed(place[None])
         place = self.turned(place)[..., :1, :]  # of one row
         with self.recurrent.found_in(self.body, self._view, scratch):
-            self._call(self.body, x, place, self.masks.of(x.new_zeros(1, 1, 1, 1), lambda: x))
+            masks = self.masks.of(x.new_zeros(1, 1, 1, 1), lambda: x)
+            self._call(self.body, x, place, place + 1 if self.alibi.layers else masks)
         if not self._view.shapes and not self.recurrent.modules:
             raise InputError("its layers store no keys and values")
 
@@ -258,7 +255,7 @@ class CausalDecoder:
             mask = x.new_zeros(x.shape[1], length)
         self._view.move(cache, slots, length)
         columns = rotary.expand(len(x), -1)
-        if self.masks.window is not None:
+        if self.counts_columns:
             write_columns(cache, columns, slots)
 
         def distance() -> Tensor:
@@ -275,6 +272,10 @@ class CausalDecoder:
                 fold = use is None and self._of is None
                 call = self.recurrent.call(self._view, cache, slots, length, mask, fold)
                 during.enter_context(patched(during.enter_context(call).ways, over=True))
+            if self.alibi.layers:
+                keys = self.turned(columns_of(cache, length))
+                during.enter_context(patched(self.alibi.ways(mask, keys, x.dtype), over=True))
+                masks = torch.ones_like(keys)  # the layers have been given theirs
             during.enter_context(patched(self._ways, over=True))
             during.enter_context(part)
             during.enter_context(self._reading())

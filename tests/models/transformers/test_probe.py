@@ -27,6 +27,7 @@ PROMPTS = [[3, 11, 4, 11, 5, 9, 12], [6, 5, 3, 5], [8, 9, 7, 9, 3, 12, 3, 3, 5]]
 NEW = 24
 # a few of every kind
 TAKEN = [
+    "bloom",  # positions by a bias on scores
     "deepseek_v2",  # keys and values of two widths
     "gemma2",  # scores and logits capped
     "gemma3_text",  # embeddings scaled, rotary positions of two kinds
@@ -37,6 +38,7 @@ TAKEN = [
     "mimo_v2_flash",  # heads by layer
     "jamba",  # a state that goes on a token at a time
     "mistral",  # one window for all layers
+    "mpt",  # the same in another way
     "mllama",  # layers that text does not reach
     "modernbert-decoder",
     "opt",
@@ -45,7 +47,6 @@ TAKEN = [
 REFUSED = {
     "gemma3n": "looks some tokens up in tables of pictures and sounds",
     "bart": "takes no positions",
-    "bloom": "takes no positions",
     "camembert": "its logits over embeddings, positions and a cache of ours are not its own",
     "llama4_text": "layers of the kind chunked_attention",
     "minimax": "uses cache of its own",
@@ -61,19 +62,27 @@ def _quiet(caplog):
     caplog.set_level("ERROR", "transformers")
 
 
+def written(
+    model, method, drafter=None, prompts=PROMPTS
+) -> tuple[list[list[int]], list[list[int]]]:
+    """What `generate` writes of each row alone, and we of a batch of padded rows."""
+    asked = {"max_new_tokens": NEW, "do_sample": False, "eos_token_id": None}
+    width = max(map(len, prompts))
+    ids = torch.tensor([[0] * (width - len(p)) + p for p in prompts])
+    mask = (torch.arange(width) >= torch.tensor([[width - len(p)] for p in prompts])).long()
+    theirs = [model.generate(torch.tensor([p]), **asked)[0, len(p) :].tolist() for p in prompts]
+    enable_speculation(model, method, drafter)
+    ours = model.generate(input_ids=ids, attention_mask=mask, **asked)[:, width:]
+    assert model.speculation_stats.fault is None
+    return theirs, ours.tolist()
+
+
 def check(kind: str, method: str, **sizes) -> None:
     """A batch of padded rows is what the model writes of each row alone."""
     model = tiny(kind, torch.float32 if kind == "xglm" else torch.float64, **sizes)
-    asked = {"max_new_tokens": NEW, "do_sample": False, "eos_token_id": None}
-    width = max(map(len, PROMPTS))
-    ids = torch.tensor([[0] * (width - len(p)) + p for p in PROMPTS])
-    mask = (torch.arange(width) >= torch.tensor([[width - len(p)] for p in PROMPTS])).long()
-    theirs = [model.generate(torch.tensor([p]), **asked)[0, len(p) :].tolist() for p in PROMPTS]
-    enable_speculation(model, SpecConfig(method))
-    ours = model.generate(input_ids=ids, attention_mask=mask, **asked)[:, width:]
-    assert model.speculation_stats.fault is None
+    theirs, ours = written(model, SpecConfig(method))
     disable_speculation(model)
-    assert ours.tolist() == theirs
+    assert ours == theirs
 
 
 @pytest.mark.parametrize("kind", TAKEN)
@@ -85,6 +94,26 @@ def test_what_is_taken_is_exact(kind):
 def test_windows_that_the_default_config_leaves_out(kind):
     more = {"use_sliding_window": True, "max_window_layers": 1} if kind == "qwen2" else {}
     check(kind, "sjd", sliding_window=WINDOW, **more)
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_biases_on_scores_that_the_default_config_leaves_out(attention):
+    """Falcon rounds them behind 256 tokens, so padded rows must stand at positions of their own."""
+    model = tiny("falcon", torch.float64, alibi=True, max_position_embeddings=999)
+    model.set_attn_implementation(attention)
+    long = [prompt * 40 for prompt in PROMPTS]
+    theirs, ours = written(model, SpecConfig("token-recycling"), prompts=long)
+    assert ours == theirs
+
+
+@pytest.mark.parametrize("kind", ["bloom", "mpt"])
+def test_draft_models_with_biases_on_scores(kind):
+    """With the target's weights every draft stands, so its rows stood at their places."""
+    model = tiny(kind, torch.float64)
+    method = SpecConfig("draft", num_draft_tokens=3)
+    theirs, ours = written(model, method, copy.deepcopy(model))
+    assert ours == theirs
+    assert model.speculation_stats.drafted == model.speculation_stats.accepted
 
 
 @pytest.mark.parametrize("method", ["plain", "early-exit", "dynamic-tree"])

@@ -9,7 +9,7 @@ from transformers import DynamicCache, StaticCache
 
 from mmspec import disable_speculation, enable_speculation
 from mmspec.errors import InputError
-from mmspec.models.transformers.causal import CACHE_NAMES
+from mmspec.models.transformers.cache_view import CACHE_NAMES
 from mmspec.models.transformers.rearranged import halved, side_by_side
 from mmspec.models.transformers.tiny import tiny
 
