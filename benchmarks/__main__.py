@@ -11,6 +11,7 @@ from typing import Any
 
 from mmspec.cli.main import Parser, execute
 from mmspec.cli.options import (
+    add_command,
     add_model,
     check_range,
     folder,
@@ -40,31 +41,34 @@ def build_parser() -> argparse.ArgumentParser:
     parser = Parser(prog="python -m benchmarks", description="Benchmarks of mmspec itself.")
     commands = parser.add_subparsers(required=True, metavar="BENCHMARK")
 
-    micro = commands.add_parser("micro", help="cost of the plain loop, verification and start-up")
-    micro.set_defaults(run=_micro)
+    micro = add_command(
+        commands, "micro", _micro, "cost of the plain loop, verification and start-up"
+    )
     add_model(micro)
     micro.add_argument("--samples", type=int, default=10, help="of each measurement")
     micro.add_argument("--only", type=names, help="some of the measurements: a,b")
 
-    weights = commands.add_parser(
-        "weights", help="rounded weights: what a call costs, and how far laws move"
+    weights = add_command(
+        commands, "weights", _weights, "rounded weights: what a call costs, and how far laws move"
     )
-    weights.set_defaults(run=_weights)
     add_model(weights)
     weights.add_argument("--pipeline", choices=("text", "image", "continuous"), default="text")
     weights.add_argument("--samples", type=int, default=8, help="prompts")
     weights.add_argument("--json", action="store_true", help="print JSON, not a table")
 
-    serve = commands.add_parser("serve", help="load on the server, against a plain one in turn")
-    serve.set_defaults(run=_serve)
+    serve = add_command(
+        commands, "serve", _serve, "load on the server, against a plain one in turn"
+    )
     serve.add_argument("--clients", type=int, default=64, help="that ask without a pause")
     serve.add_argument("--seconds", type=float, default=120.0, help="of load on each server")
     serve.add_argument("--turns", type=int, default=6, help="in which the servers are loaded")
 
-    growth = commands.add_parser(
-        "growth", help="target calls at several sides of the grid: do they grow with its area?"
+    growth = add_command(
+        commands,
+        "growth",
+        _growth,
+        "target calls at several sides of the grid: do they grow with its area?",
     )
-    growth.set_defaults(run=_growth)
     add_model(growth, several=True)
     growth.add_argument(
         "--methods",
@@ -78,10 +82,9 @@ def build_parser() -> argparse.ArgumentParser:
     growth.add_argument("--prompts", type=Path, help="in place of the suite's")
     _add_output(growth, "growth")
 
-    stream = commands.add_parser(
-        "stream", help="a long clip with a rolling window: does its memory grow?"
+    stream = add_command(
+        commands, "stream", _stream, "a long clip with a rolling window: does its memory grow?"
     )
-    stream.set_defaults(run=_stream)
     add_model(stream)
     stream.add_argument(
         "--methods",

@@ -97,15 +97,24 @@ class _Before:
 
 
 _line: ProgressLine | None = None
+_quiet = False
 
 
 @contextmanager
-def showing(text: str) -> Iterator[None]:
-    """A command runs: what it is at is shown from the start, beginning with `text`."""
-    global _line
+def showing(text: str, quiet: bool = False) -> Iterator[None]:
+    """A command runs: what it is at is shown from the start, beginning with `text`.
+
+    Args:
+        quiet: show nothing, neither lines nor bars.
+    """
+    global _line, _quiet
     terminal = sys.stderr
-    if terminal is None or not terminal.isatty():
-        yield
+    if quiet or terminal is None or not terminal.isatty():
+        loud, _quiet = _quiet, quiet
+        try:
+            yield
+        finally:
+            _quiet = loud
         return
     line: Any = ProgressLine(terminal)
     out: Any = _Before(sys.stdout, line)
@@ -118,6 +127,16 @@ def showing(text: str) -> Iterator[None]:
     finally:
         _line = before
         line.close()
+
+
+def shown() -> bool:
+    """True while a command shows what it is at."""
+    return _line is not None
+
+
+def no_bars() -> bool | None:
+    """`disable` of tqdm for bars of a command: True for none, None for those on a terminal."""
+    return True if _quiet else None
 
 
 def say(text: str) -> None:
@@ -139,6 +158,6 @@ def bar(what: str, unit: str, total: int | None = None, delay: float = 0.0) -> I
     from tqdm import tqdm
 
     say(what)
-    with tqdm(desc=what, unit=unit, total=total, delay=delay, disable=None) as made:
+    with tqdm(desc=what, unit=unit, total=total, delay=delay, disable=no_bars()) as made:
         yield made
     say("finishing")

@@ -13,6 +13,7 @@ from torch import nn
 
 from ..devices import check_device
 from ..errors import InputError
+from ..models.hub import downloaded
 from ..models.placement import Device
 from ..registry import check_name
 from .arguments import check_value, checked
@@ -91,17 +92,8 @@ class Loading:
 
     def download(self, repository: str) -> Path:
         """The folder of a hub repository; an `InputError` if the hub does not give it."""
-        from huggingface_hub import snapshot_download
-        from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
-
         only = None if self.subfolder is None else [f"{self.subfolder}/*"]
-        try:
-            return Path(snapshot_download(repository, allow_patterns=only, **self.hub))
-        except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
-            first = str(error).splitlines()[0]
-            raise InputError(
-                f"no folder {repository} here, and the hub did not give it: {first}"
-            ) from error
+        return downloaded(repository, only, **self.hub)
 
 
 @checked

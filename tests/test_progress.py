@@ -6,12 +6,16 @@ import io
 import os
 import sys
 import threading
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace, _SubParsersAction
+from collections.abc import Iterator
+from importlib import import_module
 
 import pytest
 
+from benchmarks import __main__ as benchmarks
 from mmspec import progress
 from mmspec.cli import main as cli
+from mmspec.models.hub import downloaded
 
 
 class Terminal(io.StringIO):
@@ -106,6 +110,34 @@ def test_nothing_where_there_is_no_terminal(capsys):
     assert capsys.readouterr() == ("", "")
 
 
+def test_quiet_shows_nothing_on_a_terminal(monkeypatch):
+    terminal = terminal_of(monkeypatch)
+    with progress.showing("starting", quiet=True):
+        progress.say("loading")
+        with progress.bar("pictures", "picture", 2) as shown:
+            shown.update()
+        assert progress.no_bars() is True
+    assert terminal.screen == ""
+    assert progress.no_bars() is None
+
+
+def leaves(parser: ArgumentParser) -> Iterator[ArgumentParser]:
+    """The parsers of the commands that do something."""
+    below = [a for a in parser._actions if isinstance(a, _SubParsersAction)]
+    if not below:
+        yield parser
+    for action in below:
+        for child in action.choices.values():
+            yield from leaves(child)
+
+
+@pytest.mark.parametrize("build", [cli.build_parser, benchmarks.build_parser])
+def test_every_command_can_be_quiet(build):
+    found = list(leaves(build()))
+    assert len(found) > 4
+    assert [p.prog for p in found if "--quiet" not in p._option_string_actions] == []
+
+
 def test_every_command_begins_with_a_line(monkeypatch):
     """`main` shows it, before it runs anything."""
     terminal = terminal_of(monkeypatch)
@@ -164,6 +196,18 @@ def test_models_say_that_they_are_loaded_and_unpacked(monkeypatch, tmp_path):
     for _ in range(2):
         embedded.embedded_folder("image")
     assert heard == ["unpacking the model image, this once"]
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_downloads_are_told(monkeypatch, quiet):
+    heard, bars = said(monkeypatch), []
+    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *args, **kwargs: "there")
+    theirs = import_module("huggingface_hub.utils.tqdm")  # a class hides it from dotted names
+    monkeypatch.setattr(theirs, "disable_progress_bars", lambda: bars.append(1))
+    monkeypatch.setattr(progress, "_quiet", quiet)
+    assert str(downloaded("someone/something")) == "there"
+    assert heard == ["downloading someone/something"]
+    assert bars == [1] * quiet
 
 
 def test_pairs_are_counted(monkeypatch, tiny_folder):

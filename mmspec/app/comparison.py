@@ -85,7 +85,7 @@ class Comparison:
     def _warm(self, config: SpecConfig) -> None:
         kind = config, tuple(sorted(self.request.call.items()))
         if kind not in self.model.warm:
-            self._tell("Warming up …")
+            self._tell("Warming up: the first run of a kind is slow, so it is not timed …")
             view = self.make(self.model.pipe, self.request)
             rounds = count(1)
             view.run(lambda: self._stops() or next(rounds) >= view.first_rounds)
@@ -99,12 +99,13 @@ class Comparison:
         def on_round() -> bool:
             if not (stops := self._stops()) and self._due():
                 self._show(place, view)
-                told = (
-                    f"{self.request.name} is at work; plain decoding follows, with the same seed."
-                )
+                left = view.seconds_left
+                wait = "" if left is None else f", about {markup.seconds(left)} left"
+                name, then = self.request.name, "plain decoding follows, with the same seed"
+                told = f"{name} is at work{wait}; {then}."
                 if place == "plain":
                     so_far = f"{self._ratio()} (an estimate; {HERE})"
-                    told = f"Plain decoding is at work. So far: {so_far}."
+                    told = f"Plain decoding is at work{wait}. So far: {so_far}."
                 self._tell(told)
             return stops
 

@@ -113,6 +113,12 @@ class GenerationView(ABC):
             return None
         return self.stats.loop_seconds / len(self.made)
 
+    @property
+    def seconds_left(self) -> float | None:
+        """About how long it goes on, by the mean so far; None: it may end anywhere."""
+        each = self.seconds_per_unit
+        return each * (self.total - len(self.made)) if each is not None and self.total else None
+
     def meters(self) -> list[tuple[str, str]]:
         """Names and figures of how it goes."""
         stats = self.stats

@@ -99,6 +99,11 @@ class JobQueue(Generic[State]):
                 f"{self.most_of_host} runs from your address are in the queue; try again in a while"
             )
 
+    @property
+    def busy(self) -> bool:
+        """True while a run is at work, which may be one that was cancelled."""
+        return any(not job.done.done() for job in self._jobs)
+
     def start(self, owner: object, work: Work[State]) -> QueuedJob[State]:
         job: QueuedJob[State] = QueuedJob(owner)
         job.done = self._worker.submit(work, job)

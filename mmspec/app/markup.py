@@ -97,6 +97,11 @@ def message(text: str, kind: str = "info") -> str:
     return f'<p class="mm-message mm-{kind}" role="{role}">{escape(text)}</p>' if text else ""
 
 
+def seconds(count: float) -> str:
+    """A wait in words: seconds, or from two minutes on minutes."""
+    return f"{max(1, round(count))} s" if count < 120 else f"{count / 60:.0f} min"
+
+
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Text in rows and columns."""
     head = "".join(f"<th>{escape(cell)}</th>" for cell in header)

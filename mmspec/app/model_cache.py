@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +12,7 @@ from ..errors import InputError
 from ..methods import PIPELINES, Modality, serving
 from ..pipelines.model_folders import embedded_name, locate, runnable_in, shipped
 from ..registry import resolve
+from . import markup
 
 
 @dataclass
@@ -31,6 +33,7 @@ class ModelCache:
             own, given = f"embedded-{embedded_name(modality)}", list(folders.get(modality, ()))
             self._folders[modality] = {**_named(given, own), own: None}
         self._kept: dict[tuple[Modality, Path | None], Model] = {}
+        self._rate = 0.0  # bytes a second of the last one that was loaded
         self._typed: dict[Modality, Path] = {}
 
     def names(self, modality: Modality) -> list[str]:
@@ -62,10 +65,26 @@ class ModelCache:
             if folder is not None and folder not in self._folders[modality].values():
                 self._kept.pop((modality, self._typed.get(modality, Path())), None)
                 self._typed[modality] = folder
+            begun = time.monotonic()
             pipe = resolve(PIPELINES[modality].reference).from_pretrained(folder).to(self.device)
             pipe.set_progress_bar_config(disable=True)
             found = self._kept[modality, folder] = Model(pipe)
+            self._rate = self._bytes(modality, folder) / (time.monotonic() - begun)
         return found
+
+    def wait(self, modality: Modality, folder: Path | None) -> str:
+        """What a visitor waits for before a run by this model, and about how long; "": nothing."""
+        if (modality, folder) in self._kept:
+            return ""
+        size = self._bytes(modality, folder)
+        many = f", {size / 1e6:.3g} MB" if size else ""
+        long = f", about {markup.seconds(size / self._rate)}" if size and self._rate else ""
+        return f"Loading the model{many}{long} …"
+
+    def _bytes(self, modality: Modality, folder: Path | None) -> int:
+        """Size of a model's files; 0: unknown."""
+        home = folder or shipped().get(f"embedded-{embedded_name(modality)}", Path())
+        return sum(p.stat().st_size for p in home.rglob("*") if p.is_file()) if home.name else 0
 
     def missing(self, modality: Modality) -> str | None:
         """Reason why the default model can't be loaded; None: none is known without loading it."""

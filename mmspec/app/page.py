@@ -246,14 +246,17 @@ class Page:
 
     def generate(self, tab: Tab, given: Mapping[str, Any], request: Any) -> Iterator[Any]:
         """Updates of the page from the press of the button on: headline, and both panels."""
-        yield "", markup.panel("speculative", ""), markup.panel("plain", "")
+        waits = "Waiting for a run that was stopped to end …" if self.jobs.busy else ""
+        empty = markup.panel("speculative", ""), markup.panel("plain", "")
+        yield markup.message(waits), *empty
         jobs: list[QueuedJob[State]] = []
 
         def start() -> None:
             wanted, called, folder = self._checked(tab, given, request)
 
             def work(job: QueuedJob[State]) -> None:
-                job.tell(State(markup.message("Loading the model …")))
+                if told := self.cache.wait(tab.modality, folder):
+                    job.tell(State(markup.message(told)))
                 with told_as(called, folder or shipped().get(called)):
                     model = self.cache.load(tab.modality, folder)
                 Comparison(tab.make, model, wanted, job, self.limits.seconds).run()

@@ -14,7 +14,7 @@ from ..errors import InputError, absent, reason
 from ..files import to_json
 from ..methods import PIPELINES, Modality, serving
 from ..models.truncation import gathered
-from ..progress import showing
+from ..progress import no_bars, showing
 from . import ask as cli_ask
 from . import chat as cli_chat
 from . import completion as cli_completion
@@ -78,7 +78,7 @@ def execute(parser: argparse.ArgumentParser, argv: Sequence[str]) -> int:
     words, name = list(argv), parser.prog
     args = parser.parse_args(words, argparse.Namespace(words=words))
     try:
-        with showing("starting"):
+        with showing("starting", getattr(args, "quiet", False)):
             code: int = args.run(args)
     except InputError as error:
         print(f"{name}: error: {error}", file=sys.stderr)
@@ -237,7 +237,7 @@ def _generate(args: argparse.Namespace) -> int:
     pipe, call = (_of_vectors if args.pipeline == "continuous" else _of_ids)(args)
     call |= {"temperature": args.temperature, "height": args.size}
     methods = options.methods_of(args, args.method, config)
-    pipe.set_progress_bar_config(disable=None, leave=False)
+    pipe.set_progress_bar_config(disable=no_bars(), leave=False)
     record = compare(Showcase(pipe, methods, args.prompt, count, args.seed, call), out)
     if args.json:
         print(to_json(record, indent=2))

@@ -54,6 +54,7 @@ def add_command(commands: Any, name: str, run: Callable[..., int], text: str) ->
     """The parser of a command that `run` runs; `text` is its help."""
     made = commands.add_parser(name, help=text)
     made.set_defaults(run=run)
+    made.add_argument("--quiet", action="store_true", help="show no progress on the terminal")
     return made
 
 

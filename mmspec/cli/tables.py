@@ -8,6 +8,7 @@ from typing import Any
 
 from ..errors import InputError
 from ..files import read_text, write_atomic
+from .options import add_command
 
 END = "<!-- end -->"
 
@@ -20,8 +21,8 @@ def add_tables(actions: Any) -> None:
         ("causal", "which causal models of transformers are taken, tried out here", _causal),
         ("arguments", "which arguments of generate are honoured, tried out here", _arguments),
     ):
-        parser = actions.add_parser(name, help=text)
-        parser.set_defaults(run=put, make=make, action=f"eval {name}")
+        parser = add_command(actions, name, put, text)
+        parser.set_defaults(make=make, action=f"eval {name}")
         if make is _causal:
             parser.add_argument(
                 "kinds", nargs="*", metavar="type", help="model types, such as llama; none: all"

@@ -12,6 +12,7 @@ from ..files import to_json
 from ..methods import serving
 from ..methods.parts.blocks import RewardOptions
 from ..models.truncation import gathered
+from ..progress import no_bars
 from . import options
 
 
@@ -104,5 +105,5 @@ def _open(args: argparse.Namespace, reward: str) -> Any:
     pipe = options.open_pipeline(args, "video")
     if not routed:
         pipe.reward = load_reward(reward, args.weights, args.device)
-    pipe.set_progress_bar_config(disable=None, leave=False)
+    pipe.set_progress_bar_config(disable=no_bars(), leave=False)
     return pipe

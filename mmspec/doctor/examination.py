@@ -83,10 +83,13 @@ class _Trials:
     def _better(self, stated: dict[str, Tally], whole: Tally) -> bool:
         """Name the convention that accepts far more; False: there is none."""
         tried: list[tuple[Convention, Tally, Tally]] = []
-        for convention in neighbours(self.head, self.trial.target):
-            if convention.pictures and "pictures" not in self.prompts:
-                continue
-            say(f"drafting with {convention.name}")
+        near = [
+            one
+            for one in neighbours(self.head, self.trial.target)
+            if not one.pictures or "pictures" in self.prompts
+        ]
+        for number, convention in enumerate(near, 1):
+            say(f"drafting with {convention.name} ({number} of {len(near)})")
             try:
                 runs = self._runs(convention)
             except InputError:  # such a head can't run

@@ -22,7 +22,7 @@ from tqdm.auto import tqdm
 
 from ..errors import InputError, reason
 from ..files import to_json
-from ..progress import say
+from ..progress import no_bars, say
 from .feature_cache import write_cached
 from .muon import Muon
 from .parallel import Processes
@@ -168,7 +168,7 @@ class Trainer:
             initial=self.step,
             desc=config.out.name,
             mininterval=5,
-            disable=None if first else True,  # None: where there is no terminal
+            disable=no_bars() if first else True,
         )
         figures: dict[str, float] = {}
         with (config.out / "log.jsonl").open("a") as log:
@@ -177,10 +177,13 @@ class Trainer:
                 self.seconds = self.processes.agreed(before + time.monotonic() - started)
                 bar.update()
                 if self.step % 20 == 0:
+                    bar.total = max(self.step, round(self.step / self.done))  # time may end it
                     bar.set_postfix({k: f"{v:.4g}" for k, v in metrics.items()}, refresh=False)
                 if first and (self.step % config.evaluate_every == 0 or self.done >= 1):
                     figures = self.recipe.evaluate(self.average.module.eval())
+                    left = self.seconds * (1 / self.done - 1)
                     told = {"step": self.step, "seconds": round(self.seconds, 1)}
+                    told["seconds_left"] = round(max(0.0, left), 1)
                     line = to_json({**told, **metrics, **figures})
                     log.write(line + "\n")
                     log.flush()

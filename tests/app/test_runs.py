@@ -80,7 +80,32 @@ def test_both_sides_are_shown_as_they_go(page, slow):
         for found, html in zip(parts, panels, strict=True):
             found |= set(re.findall(r"(\d+) of 16", html if isinstance(html, str) else ""))
     assert any(re.search(r"So far: [\d.]+× as fast", text) for text in told)
+    for who in ("is at work", "Plain decoding is at work"):
+        left = re.compile(rf"{who}, about \d+ s left")
+        assert any(left.search(text) for text in told)
     assert all(len(found) > 2 and "16" in found for found in parts)
+
+
+def test_what_a_run_waits_for_is_told(page, folders, slow):
+    """The model and its size, then about how long; and a run that has not ended yet."""
+    _, go = slow
+
+    def told(modality: str) -> list[str]:
+        tab = TAB[modality]
+        states = page.generate(tab, given(tab, page), visitor())
+        return [text for text, *_ in states if isinstance(text, str)]
+
+    go.set()
+    size = sum(file.stat().st_size for file in folders["image"].rglob("*") if file.is_file())
+    assert f"Loading the model, {size / 1e6:.3g} MB …" in "".join(told("image"))
+    assert re.search(r"Loading the model, [\d.]+ MB, about \d+ s …", "".join(told("continuous")))
+    assert "Loading" not in "".join(told("image"))
+    go.clear()
+    last = page.generate(TAB["image"], given(TAB["image"], page), visitor())
+    while "at work" not in str(next(last)[0]):
+        pass
+    last.close()
+    assert "Waiting for a run that was stopped" in told("image")[0]
 
 
 def test_stop_ends_a_clip_within_a_block(page, monkeypatch):
@@ -140,7 +165,7 @@ def test_a_stopped_run_leaves_the_next_alone(page, slow):
         pass
     first.close()  # Gradio begins the next one at once
     second = page.generate(tab, given(tab, page, seed=7), visitor("two"))
-    assert next(second)[0] == ""
+    assert "Waiting for a run that was stopped" in next(second)[0]
     go.set()
     assert "Stopped." in page.ended(tab, STOPPING, visitor("one"))[0]
     *_, (headline, speculative, plain) = second

@@ -10,9 +10,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from ...errors import InputError, reason
+from ...errors import InputError
 from ...files import read_object
 from ...methods.registry import HEADS
+from ..hub import downloaded
 from ..loading import cast
 from .formats.files import HeadFiles
 from .formats.registry import read_head
@@ -57,13 +58,7 @@ def head_folder(folder: str | Path) -> Path:
     path = Path(folder)
     if path.exists() or not re.fullmatch(r"[\w.-]+/[\w.-]+", str(folder)):
         return path
-    from huggingface_hub import snapshot_download
-
-    only = ["*.json", "*.safetensors", "*.bin", "*.pt"]
-    try:
-        return Path(snapshot_download(str(folder), allow_patterns=only))
-    except Exception as error:  # the library raises what its parts raise
-        raise InputError(f"no folder {folder}, and the hub gives none: {reason(error)}") from error
+    return downloaded(str(folder), ["*.json", "*.safetensors", "*.bin", "*.pt"])
 
 
 class DraftHeads(nn.ModuleDict):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Collection
-from contextlib import redirect_stderr
+from contextlib import nullcontext, redirect_stderr
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from transformers.utils import is_gguf_available, logging
 
 from ...errors import InputError, reason
+from ...progress import shown
 
 SUFFIX = ".gguf"
 
@@ -44,7 +45,8 @@ def load_gguf(
         if "tokenizer" in names:
             parts["tokenizer"] = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
         if "model" in names:
-            with redirect_stderr(io.StringIO()):  # a bar of tqdm's that no setting leaves out
+            # a bar of tqdm's that no setting leaves out
+            with nullcontext() if shown() else redirect_stderr(io.StringIO()):
                 model = AutoModelForCausalLM.from_pretrained(
                     file.parent, gguf_file=file.name, dtype=dtype
                 )
