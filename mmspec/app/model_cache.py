@@ -73,7 +73,7 @@ class ModelCache:
         return found
 
     def wait(self, modality: Modality, folder: Path | None) -> str:
-        """What a visitor waits for before a run by this model, and about how long; "": nothing."""
+        """Say what a visitor waits for before a run by this model, and how long; "": nothing."""
         if (modality, folder) in self._kept:
             return ""
         size = self._bytes(modality, folder)

@@ -15,6 +15,7 @@ from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from ...draft.guarded import GuardedDrafter
 from ...draft.tree.successors import SuccessorTable
+from ...draft.tree.trigrams import LivingTrigrams
 from ...engine.coins import ProductionCoins
 from ...engine.draft import Context
 from ...engine.loop import run
@@ -153,6 +154,7 @@ class SpeculativeGeneration:
         self.drafting = Drafting(self.target, self.config, drafter, head, tokenizers)
         self.before: Any = None  # a `generate` of the object's own
         self._costs, self._notices, self._table = Costs(), Notices(), SuccessorTable()
+        self._trigrams = LivingTrigrams()
         self.config.check_layers(len(self.target.layers))
         if self.config.own_layers:
             self.target.blocks()  # they must be known to run a part of them
@@ -308,6 +310,8 @@ class SpeculativeGeneration:
             rounded=lambda: rounded,
             prompt=lambda: prompt.text,
             table=lambda: self._table,
+            trigrams=lambda: self._trigrams,
+            eos=lambda: stops.eos,
         )
         length = config.build_length(offers)
         rule = config.build_rule(offers, 0.0 if request.greedy else 1.0)

@@ -45,6 +45,10 @@ OTHER: dict[str, Any] = {  # than the default
     "tree_width": 2,
     "tree_beam": 2,
     "tree_nodes": 9,
+    "tree_search": "monte-carlo",
+    "path_beam": 2,
+    "path_weight": 0.3,
+    "path_mass": 0.3,
     "siblings": "top",
     "merge": ("lookup", "tree"),
     "zipar_window": 3,
@@ -81,6 +85,8 @@ ELSE = {
     "more": None,
     "prompt": None,
     "table": "kept",
+    "trigrams": "kept",
+    "eos": (),
     "relaxed": None,
     "spatial": TARGET,
     "rounded": TARGET,
@@ -142,7 +148,7 @@ def idle(make: Callable[[ResolvedConfig], list[Any]], config: ResolvedConfig) ->
 
 CHAINS = ("model", "early-exit", "rounded", "nested", "lookup")
 CHAINS += ("jacobi", "coupled-jacobi", "gumbel-jacobi")
-GROWN = ("tree", "dynamic-tree", "merged", "recycling")
+GROWN = ("tree", "dynamic-tree", "merged", "recycling", "trigram")
 RULES = ("token", "block", "lantern", "lantern++", "grouped", "cool")
 LENGTHS = ("constant", "heuristic", "goodput", "confidence", "specdec++")
 # read by the pipeline itself: see where `Drawing`, `TokenTarget` and `VideoRun` are made

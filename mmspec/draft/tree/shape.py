@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from ...engine.draft import Draft
-from ...engine.laws import Law
+from ...engine.draft import Context, Draft
+from ...engine.laws import Law, OneHot
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,22 @@ class TreeShape:
             self.parents[:nodes].to(tokens.device).expand(rows, -1),
             bounds=(levels, max(self.widths[:levels], default=1)),
         )
+
+
+def draft_of(
+    trees: Sequence[Sequence[tuple[int, int]]], bounds: tuple[int, int], context: Context
+) -> Draft:
+    """A draft of trees that follow from the text without chance.
+
+    Args:
+        trees: by row, the nodes' parents, -1 for the root, and tokens, each behind its parent.
+        bounds: most levels, and most children of a node.
+    """
+    most, device = max(map(len, trees)), context.tokens.device
+    filled = [[*tree, *[(-1, 0)] * (most - len(tree))] for tree in trees]
+    made = torch.tensor(filled, dtype=torch.long, device=device).view(len(trees), most, 2)
+    lengths = torch.tensor([len(tree) for tree in trees], device=device)
+    return Draft(made[..., 1], lengths, OneHot(), made[..., 0], bounds=bounds)
 
 
 def renumbered(parents: Tensor, kept: Tensor) -> Tensor:

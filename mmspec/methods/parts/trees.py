@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from ..options import option
 from ..part import Drafter, DraftOptions, Offers, Preset
 from .heads import head_preset
-from .shared import SiblingsOptions
+from .shared import ChainOptions, SiblingsOptions
 from .windows import RefinedOptions, WindowOptions
 
 
@@ -40,12 +40,16 @@ class RefinedTreeOptions(ProactiveOptions, RefinedOptions):
     """Options of a window that is refined and has candidates in front."""
 
 
-class RecyclingOptions(WidthsOptions):
+class LivingOptions(DraftOptions):
     table_lives: bool = option(
         False,
-        "the table of successors lives on from call to call; what a seed draws then depends on the "
+        "the drafter's table lives on from call to call; what a seed draws then depends on the "
         "calls before",
     )
+
+
+class RecyclingOptions(WidthsOptions, LivingOptions):
+    """Options of a tree of remembered successors."""
 
 
 class BranchingOptions(SiblingsOptions):
@@ -65,13 +69,39 @@ class NodesOptions(DraftOptions):
     tree_nodes: int = option(48, "drafts in the tree", 1, 256)
 
 
-class DynamicTreeOptions(NodesOptions, BranchingOptions):
+class GrownOptions(NodesOptions):
     tree_depth: int = option(5, "how far ahead the tree of drafts goes", 1, 64)
     tree_width: int = option(4, "children of a node", 1, 256)
-    tree_beam: int = option(4, "nodes of a level that get children", 1, 256)
 
     def first(self, stride: int) -> int:
         return self.tree_depth
+
+
+class TrigramOptions(GrownOptions, LivingOptions):
+    tree_search: Literal["best-first", "monte-carlo"] = option(
+        "best-first", "how the tree is chosen: by shares along its paths, or as ADED has it"
+    )
+
+    def nodes(self, depth: int) -> int:
+        return min(sum(self.tree_width**level for level in range(1, depth + 1)), self.tree_nodes)
+
+
+class BlockPathsOptions(ChainOptions, LivingOptions):
+    path_beam: int = option(3, "paths through a block that a search keeps", 1, 16)
+    path_weight: float = option(
+        0.5, "share of the block's laws in a path's score; the rest is what the text expects", 0, 1
+    )
+    path_mass: float = option(0.8, "of a place's law, that its candidates have", 0, 1)
+
+    def nodes(self, depth: int) -> int:
+        return self.path_beam * depth
+
+    def calls(self, depth: int) -> list[int]:
+        return [depth]  # as one
+
+
+class DynamicTreeOptions(GrownOptions, BranchingOptions):
+    tree_beam: int = option(4, "nodes of a level that get children", 1, 256)
 
     def nodes(self, depth: int) -> int:
         return min(sum(self._levels(depth)), self.tree_nodes)
@@ -117,8 +147,13 @@ _DYNAMIC: Any = dict(
 )
 
 
-def _table(options: RecyclingOptions, offers: Offers) -> Any:
-    return offers["table"]() if options.table_lives and "table" in offers else None
+def _living(name: str) -> Any:
+    """What lives on from call to call, of what a pipeline offers, if it is to."""
+
+    def taken(options: Any, offers: Offers) -> Any:
+        return offers[name]() if options.table_lives and name in offers else None
+
+    return taken
 
 
 PARTS = (
@@ -188,11 +223,39 @@ PARTS = (
         ".tree.token_recycling:RecyclingDrafter",
         "the target's own runners-up draft a tree",
         RecyclingOptions,
-        {"widths": "tree_widths", "table": _table},
+        {"widths": "tree_widths", "table": _living("table")},
         tree=True,
         merges=True,
         nests=True,
         paper="Luo et al. 2024",
+    ),
+    Drafter(
+        "trigram",
+        ".tree.trigram_tree:TrigramDrafter",
+        "counts of what followed pairs of tokens draft a tree",
+        TrigramOptions,
+        {
+            **{name: f"tree_{name}" for name in ("nodes", "depth", "width", "search")},
+            "row": "stride",
+            "table": _living("trigrams"),
+        },
+        tree=True,
+        merges=True,
+        paper="Liu et al. 2024",
+    ),
+    Drafter(
+        "block-paths",
+        ".tree.block_paths:BlockPathsDrafter",
+        "a search takes the best paths through a block that a head drafts in a call",
+        BlockPathsOptions,
+        {
+            **{name: f"path_{name}" for name in ("beam", "weight", "mass")},
+            "table": _living("trigrams"),
+        },
+        tree=True,
+        model="block",
+        knob="num_draft_tokens",
+        paper="Li et al. 2025",
     ),
     Preset("tree", "tree", "recursive", "a smaller model drafts a tree"),
     Preset(
@@ -223,8 +286,24 @@ PARTS = (
         "a coupled window with candidates in front, which a smaller model corrects",
         settings={"window": 32, "tree_widths": (4, 4), "refinements": 3},
     ),
+    Preset(
+        "diffuspec",
+        "block-paths",
+        "recursive",
+        "the best paths through a block of dflash's head, by its laws and by the text's own",
+        settings={"num_draft_tokens": 7},
+        serves=("vlm",),
+        head="dflash",
+    ),
     Preset("merged", "merged", "recursive", "several drafters' trees, fused"),
     Preset(
         "token-recycling", "recycling", "recursive", "a tree of the target's earlier runners-up"
+    ),
+    Preset(
+        "aded",
+        "trigram",
+        "recursive",
+        "a tree of what followed the same two tokens before",
+        settings={"tree_nodes": 24, "tree_depth": 4, "tree_width": 12},
     ),
 )

@@ -61,6 +61,7 @@ METHODS = [
     "plain",
     "prompt-lookup",
     "token-recycling",
+    "aded",
     "sjd",
     "scd",
     "early-exit",
