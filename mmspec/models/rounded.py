@@ -19,6 +19,7 @@ from .llama_layers import Linear
 
 MOST_HALF = 65504.0  # float16's largest number
 _WEIGHT, _INPUT = 63, 127  # largest numbers of weights and inputs in eight bits, see `Int8Linear`
+_LOW = 3  # bits of a weight that `HighBitsLinear` leaves out
 
 
 class HalfLinear:
@@ -56,7 +57,7 @@ class Int8Linear:
     def __init__(self, weight: Tensor) -> None:
         weight = weight.detach()
         scale = weight.abs().amax(1).clamp_min(torch.finfo(weight.dtype).tiny) / _WEIGHT
-        whole = (weight / scale[:, None]).round().to(torch.int8)
+        whole = self.kept((weight / scale[:, None]).round().to(torch.int8))
         zeros = torch.zeros(len(whole), dtype=torch.long)
         engine = torch.backends.quantized.engine
         torch.backends.quantized.engine = "fbgemm"
@@ -70,6 +71,10 @@ class Int8Linear:
         finally:
             torch.backends.quantized.engine = engine
 
+    def kept(self, whole: Tensor) -> Tensor:
+        """What is kept of the whole numbers that weights are rounded to."""
+        return whole
+
     def __call__(self, x: Tensor) -> Tensor:
         """`x [..., in]` to `[..., out]`."""
         rows = _rows(x)
@@ -79,6 +84,20 @@ class Int8Linear:
             unit, 1 / _INPUT, 128, self.packed
         )
         return (out * scale).view(*x.shape[:-1], -1)
+
+
+class HighBitsLinear(Int8Linear):
+    """`Int8Linear` of the four high bits of its weights, which has seven: 16 numbers.
+
+    ELMoE-3D's drafter, but for its choice of experts. Bits that are cut off make every weight smaller; half of what they are worth is added. A drafter
+    of this kind needs no weights of its own beside an int8 target's. Here it reads as many bytes as
+    that one does, for processors have no instruction for four bits: what it shows is how often such
+    drafts stand.
+    """
+
+    def kept(self, whole: Tensor) -> Tensor:
+        """The high bits, and half of the largest number that the low ones may be."""
+        return (whole >> _LOW << _LOW) + 2 ** (_LOW - 1)
 
 
 def _engines() -> list[str]:

@@ -43,6 +43,8 @@ def slow(weights: str, weight, x):
         for o, of in enumerate(weight):
             unit, step = row.abs().max(), of.abs().max() / 63
             whole = (of / step).round().double()
+            if weights == "int8-high4":
+                whole = (whole / 8).floor() * 8 + 4
             read = (row / unit * 127).round().double()
             out[r, o] = (whole * read).sum() * step.double() * unit.double() / 127
     return out
@@ -60,7 +62,7 @@ def test_arithmetic(weights, rng):
     assert ((made - expected).norm(dim=1) <= 2e-3 * expected.norm(dim=1)).all()
     truth = x @ weight.T
     off = ((made - truth).norm(dim=1) / truth.norm(dim=1)).max()
-    assert 1e-6 < off < {"float16": 1e-3, "int8": 0.06}[weights]
+    assert 1e-6 < off < {"float16": 1e-3, "int8": 0.06, "int8-high4": 0.15}[weights]
 
 
 @pytest.mark.parametrize("weights", ROUNDED)
@@ -74,7 +76,8 @@ def test_a_row_does_not_depend_on_its_neighbours(weights, rng):
     made = linear(weight, weights)
     alone = torch.cat([made(row[None]) for row in x])
     assert torch.allclose(made(x), alone, rtol=1e-5, atol=1e-5)
-    assert torch.allclose(alone[1, 3:5], torch.tensor([64_000.0, -64_000.0]), rtol=1e-3)
+    largest = 64_000.0 * (60 / 63 if weights == "int8-high4" else 1)
+    assert torch.allclose(alone[1, 3:5], torch.tensor([largest, -largest]), rtol=1e-3)
     assert torch.equal(alone[2], torch.zeros(16))
     assert made(x[None]).shape == (1, 4, 16)
 
@@ -141,7 +144,7 @@ def test_a_rounded_target_speaks_as_its_rounded_layers_do(make, weights):
         guided.start(2)
         law = guided.extend(IDS[:, -1:], [-1, -1])[:, 0]
     off = (law - expected).abs().sum(-1).max()
-    assert off < {"float16": 1e-5, "int8": 1e-3}[weights]
+    assert off < {"float16": 1e-5, "int8": 1e-3, "int8-high4": 1e-3}[weights]
     assert (law - plain).abs().sum(-1).max() > 1e-6
     assert torch.equal(model(IDS, attention_mask=MASK).logits[:, -1].softmax(-1), plain)
 
@@ -168,7 +171,8 @@ def test_speculation_over_a_rounded_target_is_its_plain_decoding(weights):
     assert torch.equal(both, truth)
     both, stats = text(SpecConfig("draft", draft_weights=weights), copy.deepcopy(model))
     assert torch.equal(both, truth)
-    assert stats.mean_acceptance_length > 3  # its own rounded copy says nearly the same
+    least = 2 if weights == "int8-high4" else 3
+    assert stats.mean_acceptance_length > least  # its own rounded copy says nearly the same
 
 
 def test_who_may_be_rounded():
@@ -184,6 +188,7 @@ def test_who_may_be_rounded():
     with pytest.raises(InputError, match="no fewer bytes than target_weights 'int8'"):
         SpecConfig("specqd", target_weights="int8")
     assert SpecConfig("specqd", target_weights="float16", draft_weights="int8")
+    assert SpecConfig("specqd", target_weights="int8", draft_weights="int8-high4")
     model = llama().bfloat16()
     with pytest.raises(InputError, match="float32 on the processor"):
         mmspec.enable_speculation(model, SpecConfig("plain", target_weights="int8"))

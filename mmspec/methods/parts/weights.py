@@ -19,4 +19,10 @@ PARTS = (
         paper="Dettmers et al. 2022",
         bits=8,
     ),
+    Weights(
+        "int8-high4",
+        ".rounded:HighBitsLinear",
+        "the four high bits of int8's weights: a drafter inside an int8 target",
+        bits=4,
+    ),
 )
