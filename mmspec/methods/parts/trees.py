@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from ..options import option
 from ..part import Drafter, DraftOptions, Offers, Preset
@@ -87,6 +87,8 @@ class TrigramOptions(GrownOptions, LivingOptions):
 
 
 class BlockPathsOptions(ChainOptions, LivingOptions):
+    ranks: ClassVar[bool] = True
+
     path_beam: int = option(3, "paths through a block that a search keeps", 1, 16)
     path_weight: float = option(
         0.5, "share of the block's laws in a path's score; the rest is what the text expects", 0, 1
