@@ -90,7 +90,8 @@ class Drafting:
             name = getattr(config.config, f"{slot}_compressor")
             if name is not None and decoder is not None:
                 share = config.options[f"{slot}_keep"]
-                self._shorteners[decoder] = PictureShortener(decoder, name, share)
+                made = PictureShortener(decoder, name, share, self.drafter)
+                self._shorteners[decoder] = made
 
     def _check_needs(self) -> None:
         config, target, drafter, head = self.config, self.target, self.drafter, self.head
@@ -210,7 +211,12 @@ class Drafting:
         shortener, inputs = self._shorteners.get(decoder), request.given if own is None else own
         if shortener is None:
             return request.prompt(decoder, own, words=words)
-        return request.prompt(decoder, own, lambda prompt: shortener(prompt, inputs), words)
+        looked: Any = None
+        if decoder is self.target and shortener.looks:
+            assert self.drafter is not None
+            own_inputs = request.given if request.own is None else request.own
+            looked = request.prompt(self.drafter, request.own, words=self.words), own_inputs
+        return request.prompt(decoder, own, lambda prompt: shortener(prompt, inputs, looked), words)
 
     def model(
         self, request: Request, target: GuidedDecoder, prompt: EncodedPrompt, stats: VlmStats

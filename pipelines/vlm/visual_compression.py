@@ -12,17 +12,19 @@ import torch
 from torch import Tensor
 
 from ...compress.base import Compressed, compress
+from ...compress.draft_attention import QUESTION, grid_of, on_grid, question_attention
 from ...compress.fastv import LAYER, last_token_attention
 from ...compress.packed_tower import watch_packed
 from ...compress.tower import TowerCues, watch
 from ...errors import InputError
 from ...methods.registry import COMPRESSORS
-from ...models.call_masks import additive
 from ...models.heads.columns import kept_columns
-from ...models.transformers.chosen_layers import running
 from ...models.transformers.prompted import EncodedPrompt, PromptedDecoder
-from ...models.transformers.qwen_vl import QwenVlDecoder, deep_inputs
+from ...models.transformers.qwen_vl import QwenVlDecoder
 from ...models.transformers.vlm import VisualPrompt, VlmDecoder, spans
+from .looking import look
+
+Span = tuple[int, int, int]  # row of a picture, its first column, and how many there are
 
 # vision towers whose tokens, or squares of them, are the pictures' columns, one by one
 _TOWERS = {
@@ -36,6 +38,9 @@ _TOWERS = {
 }
 
 
+_LOOKING = ("fastv", "draft-attention")  # at pictures through a language model
+
+
 class PictureShortener:
     """Compressor of the pictures in a model's prompts, each by itself.
 
@@ -44,6 +49,7 @@ class PictureShortener:
     Args:
         name: a compressor's, see `mmspec.compress.base`.
         share: of a picture's columns that stay; None: the compressor chooses.
+        looker: draft model, whose attention "draft-attention" reads.
 
     Raises:
         InputError: the model sees no pictures, the compressor can't choose, or it reads attention
@@ -51,7 +57,13 @@ class PictureShortener:
             pictures' columns.
     """
 
-    def __init__(self, decoder: PromptedDecoder, name: str, share: float | None) -> None:
+    def __init__(
+        self,
+        decoder: PromptedDecoder,
+        name: str,
+        share: float | None,
+        looker: PromptedDecoder | None = None,
+    ) -> None:
         kind = decoder.model.config.model_type
         if not isinstance(decoder, VlmDecoder):
             raise InputError(f"compressor {name!r} shortens pictures, and {kind} sees none")
@@ -66,7 +78,13 @@ class PictureShortener:
                 f"compressor 'fastv' reads layer {LAYER + 1} of a language model, and this one has "
                 f"{len(decoder.layers)}; use 'divprune' or 'tome'"
             )
-        watched = {"attention", "keys"} & set(self.method.uses) and name != "fastv"
+        if name == "draft-attention" and not isinstance(looker, VlmDecoder):
+            raise InputError(
+                "compressor 'draft-attention' looks through a draft model that sees pictures, and "
+                "there is none; use method 'draft' with one, or compressor 'fastv'"
+            )
+        self.looker = looker
+        watched = {"attention", "keys"} & set(self.method.uses) and name not in _LOOKING
         self._tower = getattr(decoder.model.base_model, _TOWERS.get(kind, ""), None)
         if self._tower is None and "keys" in self.method.needs:
             raise InputError(
@@ -76,6 +94,11 @@ class PictureShortener:
         if not watched:
             self._tower = None
         self._cues: TowerCues | list[TowerCues] | None = None
+
+    @property
+    def looks(self) -> bool:
+        """True if it looks at pictures through a draft model."""
+        return self.name == "draft-attention"
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -88,12 +111,21 @@ class PictureShortener:
         with watched as self._cues:
             yield
 
-    def __call__(self, prompt: EncodedPrompt, inputs: Mapping[str, Any]) -> EncodedPrompt:
-        """The prompt, made of a processor's `inputs`, with fewer columns."""
+    def __call__(
+        self,
+        prompt: EncodedPrompt,
+        inputs: Mapping[str, Any],
+        looked: tuple[EncodedPrompt, Mapping[str, Any]] | None = None,
+    ) -> EncodedPrompt:
+        """The prompt, made of a processor's `inputs`, with fewer columns.
+
+        Args:
+            looked: the looker's own prompt and inputs; None: the same.
+        """
         if not isinstance(prompt, VisualPrompt) or not any(prompt.images):
             return prompt
         try:
-            made = self._compressed(prompt, inputs)
+            made = self._compressed(prompt, inputs, looked or (prompt, inputs))
         except InputError as error:
             kind = self.decoder.model.config.model_type
             raise InputError(
@@ -122,21 +154,65 @@ class PictureShortener:
             deep=None if prompt.deep is None else prompt.deep[:, keep[prompt.visual]],
         )
 
-    def _compressed(self, prompt: VisualPrompt, inputs: Mapping[str, Any]) -> list[Compressed]:
+    def _compressed(
+        self,
+        prompt: VisualPrompt,
+        inputs: Mapping[str, Any],
+        looked: tuple[EncodedPrompt, Mapping[str, Any]],
+    ) -> list[Compressed]:
         """Compress every picture, one row each."""
-        found = [(row, *span) for row, images in enumerate(prompt.images) for span in images]
-        grids = self._grids(inputs, found)
-        attention = _text_attention(self.decoder, prompt) if self.name == "fastv" else None
+        found = pictures_of(prompt)
+        grids = self._grids(self.decoder, inputs, found)
+        attention = None
+        if self.name == "fastv":
+            attention = self._last_attention(prompt)
+        elif self.name == "draft-attention":
+            attention = self._drafters_attention(*looked, found, grids)
         made = []
         for n, (row, first, columns) in enumerate(found):
             given = self._seen(n, len(found), columns)
             if attention is not None:
-                positions = torch.arange(first, first + columns, device=attention.device)[None]
-                given["attention"] = last_token_attention(attention[row, None], positions)
+                given["attention"] = attention[n]
             features = prompt.embedded[row, None, first : first + columns]
             keep = self._keep(columns, grids[n])
             made.append(compress(self.name, features, keep, grid=grids[n], **given))
         return made
+
+    def _last_attention(self, prompt: VisualPrompt) -> list[Tensor]:
+        """Attention `[1, N]` that pictures get from the last token in FastV's layer."""
+        (weights,) = look(self.decoder, prompt, [LAYER], lambda weights: weights[:, :, -1:])
+        return [
+            last_token_attention(weights[row, None], _places(weights, first, columns))
+            for row, first, columns in pictures_of(prompt)
+        ]
+
+    def _drafters_attention(
+        self,
+        prompt: EncodedPrompt,
+        inputs: Mapping[str, Any],
+        found: list[Span],
+        grids: list[tuple[int, int] | None],
+    ) -> list[Tensor]:
+        """Attention `[1, N]` that the draft model's question pays to each picture."""
+        assert isinstance(self.looker, VlmDecoder)
+        own = pictures_of(prompt) if isinstance(prompt, VisualPrompt) else []
+        if not isinstance(prompt, VisualPrompt) or len(own) != len(found):
+            raise InputError(f"the draft model sees {len(own)} pictures, the model {len(found)}")
+        asked = prompt.mask & ~prompt.visual
+        asked &= asked.flip(1).cumsum(1).flip(1) <= QUESTION
+        layers = range(len(self.looker.layers) // 3, len(self.looker.layers))
+
+        def see(weights: Tensor) -> Tensor:
+            every = _places(weights, 0, weights.shape[-1]).expand(len(weights), -1)
+            return question_attention(weights, every, asked)
+
+        paid = torch.stack(look(self.looker, prompt, layers, see)).amax(0)
+        out = []
+        seen = zip(own, self._grids(self.looker, inputs, own), found, grids, strict=True)
+        for (row, first, columns), old, (_, _, wanted), new in seen:
+            scores = paid[row, None, first : first + columns]
+            out.append(on_grid(scores, grid_of(columns, old), grid_of(wanted, new)))
+        return out
 
     def _keep(self, columns: int, grid: tuple[int, int] | None) -> int | None:
         """Number of a picture's columns that stay; of a pooled one a full grid."""
@@ -148,14 +224,15 @@ class PictureShortener:
             return max(1, round(down * side)) * max(1, round(across * side))
         return max(1, round(columns * self.share))
 
+    @staticmethod
     def _grids(
-        self, inputs: Mapping[str, Any], found: list[tuple[int, int, int]]
+        decoder: VlmDecoder, inputs: Mapping[str, Any], found: list[Span]
     ) -> list[tuple[int, int] | None]:
         """Rows and columns of every picture; None: a square."""
         grids = inputs.get("image_grid_thw")
         if grids is None:
             return [None] * len(found)
-        merge = self.decoder.model.config.vision_config.spatial_merge_size
+        merge = decoder.model.config.vision_config.spatial_merge_size
         if len(grids) != len(found):
             raise InputError(f"{len(grids)} grids for {len(found)} pictures; copy no rows")
         return [(down // merge, across // merge) for _, down, across in grids.tolist()]
@@ -178,6 +255,16 @@ class PictureShortener:
         return inputs
 
 
+def pictures_of(prompt: VisualPrompt) -> list[Span]:
+    """All pictures of a prompt, row by row."""
+    return [(row, *span) for row, images in enumerate(prompt.images) for span in images]
+
+
+def _places(weights: Tensor, first: int, columns: int) -> Tensor:
+    """The places `[1, columns]` from `first` on."""
+    return torch.arange(first, first + columns, device=weights.device)[None]
+
+
 def _side(config: Any) -> int:
     """Rows and columns of a vision tower's tokens that the projector makes one column of."""
     ratio = getattr(config, "downsample_ratio", None)
@@ -188,39 +275,3 @@ def _placed(positions: Tensor, order: Tensor, width: int) -> Tensor:
     """Positions of the columns `order [R, T']` of a prompt of `width`, and of the outputs."""
     index = order.expand(*positions.shape[:-1], -1)
     return torch.cat([positions[..., :width].gather(-1, index), positions[..., width:]], dim=-1)
-
-
-@torch.inference_mode()
-def _text_attention(decoder: VlmDecoder, prompt: VisualPrompt) -> Tensor:
-    """Attention weights `[R, H, T, T]` of the language model's second layer, as FastV reads them.
-
-    The layers behind it do not run.
-    """
-    width = prompt.mask.shape[1]
-    place = torch.arange(width, device=prompt.mask.device)
-    seen = (place <= place[:, None]) & (prompt.mask[:, None] | (place == place[:, None]))
-    inputs = {} if prompt.deep is None else deep_inputs(prompt, place)
-    weights: list[Tensor] = []
-    blocks = decoder.blocks()
-    layer: Any = blocks[LAYER]
-
-    def look(module: Any, args: Any, out: tuple[Tensor, Tensor]) -> None:
-        weights.append(out[1])
-
-    config = decoder.config
-    before = config._attn_implementation
-    config._attn_implementation = "eager"  # the others tell none
-    hook = layer.self_attn.register_forward_hook(look)
-    try:
-        with running(blocks, [n <= LAYER for n in range(len(blocks))]):
-            decoder.body(
-                inputs_embeds=prompt.embedded,
-                attention_mask=additive(seen, prompt.embedded.dtype)[:, None],
-                position_ids=prompt.positions[..., :width],
-                use_cache=False,
-                **inputs,
-            )
-    finally:
-        hook.remove()
-        config._attn_implementation = before
-    return weights[0]

@@ -13,6 +13,15 @@ PARTS = (
         needs=("attention",),
         paper="Chen et al. 2024",
     ),
+    # of a draft model; `draft_attention.question_attention` makes it
+    Compressor(
+        "draft-attention",
+        ".draft_attention:draft_attention",
+        "the tokens that the question attends to in a draft model, and their neighbours",
+        needs=("attention",),
+        takes=("grid",),
+        paper="Galim et al. 2025",
+    ),
     Compressor(
         "visionzip",
         ".visionzip:visionzip",

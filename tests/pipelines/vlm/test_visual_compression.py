@@ -144,6 +144,53 @@ def test_fastv_reads_the_second_layer(known):
         assert torch.allclose(made_.embedded[row][made_.visual[row]], torch.cat(wanted))
 
 
+@pytest.mark.parametrize("looks", ["itself", "another"])
+def test_a_draft_models_question_chooses(known, looks):
+    """By transformers' own eager attention of all of its layers, on the pictures' grid."""
+    model, small, inputs, _ = known("llava")
+    looker = small if looks == "another" else model
+    shortener = PictureShortener(prompted(model), "draft-attention", 0.4, prompted(looker))
+    given = {key: value for key, value in inputs.items() if key != "mm_token_type_ids"}
+    ids, mask = given.pop("input_ids"), given.pop("attention_mask").bool()
+    with torch.inference_mode():
+        prompt = prompted(model).prompt(ids, mask, 4, **given)
+        seen = prompted(looker).prompt(ids, mask, 4, **given)
+        made_ = shortener(prompt, inputs, (seen, inputs))
+    before = looker.config.text_config._attn_implementation
+    looker.set_attn_implementation("eager")
+    attentions = looker(**inputs, output_attentions=True).attentions
+    looker.set_attn_implementation(before)
+    attentions = attentions[len(attentions) // 3 :]
+    for row in range(2):
+        places = [n for n in range(mask.shape[1]) if mask[row, n] and not prompt.visual[row, n]]
+        wanted = []
+        for first, columns in prompt.images[row]:
+            scores = torch.zeros(columns)
+            for layer in attentions:
+                for rank, query in enumerate(places):
+                    paid = layer[row, :, query, first : first + columns].amax(0)
+                    scores = torch.maximum(scores, paid * (rank + 1) / len(places))
+            features = prompt.embedded[row : row + 1, first : first + columns]
+            picked = compress("draft-attention", features, 4, attention=scores[None])
+            wanted.append(picked.features[0])
+        assert torch.allclose(made_.embedded[row][made_.visual[row]], torch.cat(wanted), atol=1e-6)
+
+
+def test_a_target_that_sees_what_the_draft_model_looks_at(known):
+    model, small, inputs, theirs = known("llava")
+    for share, same in ((1.0, True), (0.1, False)):
+        config = SpecConfig("draft", target_compressor="draft-attention", target_keep=share)
+        mmspec.enable_speculation(model, config, drafter=small)
+        out = model.generate(**inputs, max_new_tokens=NEW, do_sample=False)
+        assert model.speculation_stats.contract == "lossy"
+        assert model.speculation_stats.fault is None
+        assert agree(out, theirs) is same
+    with pytest.raises(InputError, match="looks through a draft model that sees pictures"):
+        mmspec.enable_speculation(
+            model, SpecConfig("prompt-lookup", target_compressor="draft-attention")
+        )
+
+
 @pytest.mark.parametrize("family", ["llava", "qwen2_5_vl", "qwen3_vl"])
 @pytest.mark.parametrize("name", parts("compressor"))
 def test_a_drafter_that_sees_less_changes_nothing(known, family, name):

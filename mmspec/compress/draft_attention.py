@@ -1,0 +1,75 @@
+"""SpecPC's choice of visual tokens: those that a draft model's question attends to.
+
+Galim et al. 2025 keep the prompt tokens that a small model attends to when it reads the end of the
+prompt. Of a prompt with pictures, text is kept here, and pictures lose columns. A kept token brings
+its neighbours on the grid; the published code, for text, brings the nearest 32 in the line.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .base import Compressed, check, take, top, wide
+
+QUESTION = 64  # tokens at the prompt's end that ask, at most, as published
+SEEN = 3  # rows and columns around a token that its score counts for
+
+
+def draft_attention(
+    features: Tensor, keep: int, attention: Tensor, grid: tuple[int, int] | None = None
+) -> Compressed:
+    """The `keep` tokens with the most attention around them, untouched.
+
+    Args:
+        features: `[B, N, C]`.
+        keep: tokens K that stay.
+        attention: `[B, N]`, see `question_attention`.
+        grid: rows and columns of the tokens; None: a square, or of a number that is none a line.
+
+    Raises:
+        InputError: the inputs don't fit each other.
+    """
+    check(features, keep, attention)
+    shape = grid_of(attention.shape[1], grid)
+    around = wide(attention).unflatten(1, shape)[:, None]
+    around = F.max_pool2d(around, SEEN, stride=1, padding=SEEN // 2).flatten(1)
+    # of neighbours that share a score, the one that is looked at itself comes first
+    index = top(around + wide(attention) * 1e-3, keep)
+    return Compressed.full(take(features, index), index)
+
+
+def question_attention(weights: Tensor, columns: Tensor, asked: Tensor) -> Tensor:
+    """Most attention that visual tokens get from a question, `[B, N]`.
+
+    A question's last token counts fully, and those in front of it less and less, the first of them
+    least: `1 / q` of q tokens.
+
+    Args:
+        weights: `[B, H, T, T]`, attention weights of one layer.
+        columns: `[B, N]`, where among the T tokens the visual ones stand.
+        asked: `[B, T]`, True for the tokens of the question.
+    """
+    behind = asked.long().cumsum(1)
+    share = (behind / behind[:, -1:].clamp_min(1)).where(asked, 0.0).to(weights.dtype)
+    most = (weights * share[:, None, :, None]).amax((1, 2))
+    return most.gather(1, columns)
+
+
+def grid_of(tokens: int, grid: tuple[int, int] | None) -> tuple[int, int]:
+    """Rows and columns of visual tokens."""
+    side = math.isqrt(tokens)
+    return grid or ((side, side) if side * side == tokens else (1, tokens))
+
+
+def on_grid(attention: Tensor, old: tuple[int, int], new: tuple[int, int]) -> Tensor:
+    """Scores `[B, N]` of one grid on another, `[B, N']`, as a picture is scaled."""
+    if old == new:
+        return attention
+    scaled = F.interpolate(
+        wide(attention).unflatten(1, old)[:, None], new, mode="bilinear", align_corners=False
+    )
+    return torch.flatten(scaled, 1)
