@@ -22,7 +22,7 @@ def look(
     layers: Sequence[int],
     see: Callable[[Tensor], Tensor],
 ) -> list[Tensor]:
-    """What `see` makes of attention weights `[R, H, T, T]`, one of each layer, in their order.
+    """The results of `see` on attention weights `[R, H, T, T]`, one of each layer, in their order.
 
     The layers behind the last of these do not run.
     """
