@@ -72,7 +72,7 @@ class Int8Linear:
             torch.backends.quantized.engine = engine
 
     def kept(self, whole: Tensor) -> Tensor:
-        """What is kept of the whole numbers that weights are rounded to."""
+        """Keep of the whole numbers that weights are rounded to what a drafter reads, here all."""
         return whole
 
     def __call__(self, x: Tensor) -> Tensor:

@@ -256,7 +256,7 @@ class PictureShortener:
 
 
 def pictures_of(prompt: VisualPrompt) -> list[Span]:
-    """All pictures of a prompt, row by row."""
+    """Row, place and size of all pictures of a prompt, row by row."""
     return [(row, *span) for row, images in enumerate(prompt.images) for span in images]
 
 
