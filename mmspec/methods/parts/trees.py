@@ -293,7 +293,7 @@ PARTS = (
         "block-paths",
         "recursive",
         "the best paths through a block of dflash's head, by its laws and by the text's own",
-        settings={"num_draft_tokens": 7},
+        settings={"num_draft_tokens": 7, "path_beam": 6, "path_weight": 0.8},
         serves=("vlm",),
         head="dflash",
     ),
