@@ -51,6 +51,8 @@ class MethodResult:
         speedup_of_all, speedup_of_all_ci95: of video, plain's seconds for all clips over the row's.
         ideal_speedup: plain decode time over the bare forward passes that this method needed.
         engine_efficiency: measured over ideal.
+        target_efficiency: seconds of a call of plain's target over those of a call that judges a
+            draft (Huang et al. 2025); None for the baseline itself.
         peak_memory_bytes: most memory in use during its calls, by the device if it has its own,
             else by the process; None where the platform doesn't tell.
         energy_joules_per_sample: as far as the platform's meters tell, else None.
@@ -99,6 +101,7 @@ class MethodResult:
     speedup_end_to_end_median: float | None = None
     ideal_speedup: float | None = None
     engine_efficiency: float | None = None
+    target_efficiency: float | None = None
     peak_memory_bytes: int | None = None
     energy_joules_per_sample: float | None = None
     throughput: dict[int, Throughput] = field(default_factory=dict)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ...engine.stats import SpecStats
 from ...pipelines.image.token_pipeline import TokenImagePipeline
 from ..run.job import Unit
 from ..run.samples import Line, output_tokens
@@ -90,7 +91,8 @@ def speed_rows(lines: Iterable[Line], methods: Iterable[str]) -> dict[str, Metho
 
 def _row(lines: list[Line], plain: list[Line]) -> MethodResult:
     """Row of a method at batch 1."""
-    row = counted_row(merged_stats(lines), len(lines), shared=False)
+    stats = merged_stats(lines)
+    row = counted_row(stats, len(lines), shared=False)
     row.n_speed = len(lines)
     pairs = list(zip(plain, lines, strict=True))
     ideals = [p["decode_seconds"] / s["bare_seconds"] for p, s in pairs if s["bare_seconds"]]
@@ -98,6 +100,8 @@ def _row(lines: list[Line], plain: list[Line]) -> MethodResult:
     if ideals:
         row.ideal_speedup = statistics.median(ideals)
         row.engine_efficiency = measured / row.ideal_speedup
+    if lines is not plain and (own := _call_seconds(stats)):
+        row.target_efficiency = _call_seconds(merged_stats(plain)) / own
     if memory := [line["peak_memory"] for line in lines if line["peak_memory"] is not None]:
         row.peak_memory_bytes = max(memory)
     if energy := [line["energy"] for line in lines if line["energy"] is not None]:
@@ -116,6 +120,12 @@ def _row(lines: list[Line], plain: list[Line]) -> MethodResult:
         ends = [per_token(p, "seconds") / per_token(s, "seconds") for p, s in pairs]
         row.speedup_end_to_end_median, row.speedup_end_to_end_ci95 = _ratio(ends)
     return row
+
+
+def _call_seconds(stats: SpecStats) -> float:
+    """Mean seconds of the target's calls, without those that read prompts; 0: none is counted."""
+    calls = sum(stats.calls)
+    return stats.seconds.get("target", 0.0) / calls if calls else 0.0
 
 
 def per_token(line: Line, seconds: str = "decode_seconds") -> float:

@@ -197,6 +197,9 @@ def test_rows_by_hand():
     # bare passes: T(2)+T(3)+T(2) = 5, T(4)+T(2) = 4, T(3) = 2
     assert row.ideal_speedup == statistics.median([8 / 5, 12 / 4, 16 / 2])
     assert row.engine_efficiency == 2 / 3
+    # 0.75 of 24 s in 9 calls, and of 36 s in 24 calls of one token
+    assert row.target_efficiency == pytest.approx((36 / 24) / (24 / 9))
+    assert base.target_efficiency is None
     assert (row.peak_memory_bytes, row.energy_joules_per_sample) == (102, 4.0)
 
     assert row.accepted_lengths == pytest.approx([3 / 10, 5 / 10, 2 / 10])
