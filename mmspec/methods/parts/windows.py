@@ -85,7 +85,7 @@ PARTS = (
         "scd",
         "coupled-jacobi",
         "token",
-        "Jacobi whose tokens stay put (coupled)",
+        "the target guesses a window ahead and keeps its guesses as they settle (coupled Jacobi)",
         knob="window",
         sweep=(4, 8, 16, 32),
     ),
@@ -98,6 +98,9 @@ PARTS = (
         sweep=(8, 16, 32, 48),
     ),
     Preset(
-        "scd-gumbel", "gumbel-jacobi", "token", "Jacobi whose tokens stay put (one noise per place)"
+        "scd-gumbel",
+        "gumbel-jacobi",
+        "token",
+        "scd whose guesses settle by one noise for each place",
     ),
 )
