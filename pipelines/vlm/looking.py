@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from ...models.call_masks import additive
-from ...models.transformers.chosen_layers import running
 from ...models.transformers.qwen_vl import deep_inputs
 from ...models.transformers.vlm import VisualPrompt, VlmDecoder
 
@@ -43,7 +42,7 @@ def look(
         for layer in layers:
             hook = partial(read, layer)
             hooks.append(blocks[layer].self_attn.register_forward_hook(hook))
-        with running(blocks, [n <= max(layers) for n in range(len(blocks))]):
+        with decoder.running([n <= max(layers) for n in range(len(blocks))]):
             decoder.body(
                 inputs_embeds=prompt.embedded,
                 attention_mask=additive(seen, prompt.embedded.dtype)[:, None],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from ..repacked import Repacked, Way, patched
 from ..rounded import check_rounding
 from .alibi import Alibi
 from .cache_view import CacheView, cache_name, columns_of, write_columns
-from .chosen_layers import running
+from .chosen_layers import layers_of, outputs_told, running
 from .masks import Masks
 from .rearranged import Rearranged, Rearranging, is_plain
 from .recurrent import RecurrentLayers
@@ -41,8 +41,7 @@ class CausalDecoder:
         model: such as `LlamaForCausalLM`, in evaluation mode; with a `head` of our own a model
             without one, such as `LlamaModel`.
         embeddings: inputs by token id `[V, D]`; None: the model's own.
-        head: logits of hidden states; None: the model's own. There may be fewer than V of them, see
-            `GuidedDecoder`.
+        head: logits of hidden states, V or fewer, see `GuidedDecoder`; None: the model's own.
         weights: how those of linear layers are rounded, see `rounded.linear`; None: as they are.
 
     Attributes:
@@ -83,6 +82,7 @@ class CausalDecoder:
         self.recurrent = RecurrentLayers()
         self.alibi = Alibi(self.body)
         self._view = CacheView(self.recurrent)
+        self._outputs: dict[nn.Module, int] = {}
         self._measured: tuple[torch.dtype, torch.device] | None = None
         self._cache_name = cache_name(model)
         self._repacked, self._rearranging = Repacked(), Rearranging()
@@ -114,10 +114,14 @@ class CausalDecoder:
 
     def blocks(self) -> Sequence[nn.Module]:
         """The layers, first to last."""
-        blocks = getattr(self.body, "layers", None)
-        if not isinstance(blocks, nn.ModuleList):
+        blocks = layers_of(self.body, len(self.layers))
+        if not blocks:
             raise InputError(f"{type(self.model).__name__} has no list of layers to choose from")
-        return list(blocks)
+        return blocks
+
+    def running(self, use: Sequence[Tensor | bool]) -> AbstractContextManager[None]:
+        """Surround a call in which every layer runs for some rows alone, see `chosen_layers`."""
+        return running(self.blocks(), use, self._outputs)
 
     @contextmanager
     def repacked(self) -> Iterator[None]:
@@ -223,7 +227,8 @@ class CausalDecoder:
         place = torch.zeros(1, dtype=torch.long, device=self.embeddings.device)
         x = self.embed(place[None])
         place = self.turned(place)[..., :1, :]  # of one row
-        with self.recurrent.found_in(self.body, self._view, scratch):
+        told = outputs_told(layers_of(self.body, len(self.layers)), self._outputs)
+        with told, self.recurrent.found_in(self.body, self._view, scratch):
             masks = self.masks.of(x.new_zeros(1, 1, 1, 1), lambda: x)
             self._call(self.body, x, place, place + 1 if self.alibi.layers else masks)
         if not self._view.shapes and not self.recurrent.modules:
@@ -243,8 +248,7 @@ class CausalDecoder:
     ) -> Tensor:
         """Run N new inputs a row, see `Decoder.forward`; `rotary` is columns, see `turned`.
 
-        `inputs` are what else the model is to be called with. Hidden states are those after the
-        last norm.
+        `inputs`: what else the model is called with. Hidden states are those after the last norm.
         """
         if self._rearranged is not None and not inputs:
             self._read = {}
@@ -265,7 +269,6 @@ class CausalDecoder:
         network = self.model if whole else self.body
         mask = mask if mask.ndim == 4 else mask[None, None]
         masks = self.masks.of(mask, distance)
-        part = nullcontext() if use is None else running(self.blocks(), use)
         with ExitStack() as during:
             if self.recurrent.modules:
                 # states of other weights, or of some of the layers, are not the model's
@@ -277,7 +280,8 @@ class CausalDecoder:
                 during.enter_context(patched(self.alibi.ways(mask, keys, x.dtype), over=True))
                 masks = torch.ones_like(keys)  # the layers have been given theirs
             during.enter_context(patched(self._ways, over=True))
-            during.enter_context(part)
+            if use is not None:
+                during.enter_context(self.running(use))
             during.enter_context(self._reading())
             out = self._call(network, x, self.turned(rotary), masks, **inputs)
         if whole:
@@ -339,9 +343,8 @@ class CausalDecoder:
         trial: dict[str, Any] = self._split_inputs(token) | given
         apart, whole = head(self.body(**trial).last_hidden_state), self.model(**trial).logits
         if not torch.allclose(apart.to(whole), whole, rtol=1e-3):
-            name = type(self.model).__name__
             raise InputError(
-                f"{name} does more with its hidden states than its output layer does; choose a "
-                "method that does not read them"
+                f"{type(self.model).__name__} does more with its hidden states than its output "
+                "layer does; choose a method that does not read them"
             )
         return head

@@ -1,9 +1,9 @@
-"""Calls of a model in which each layer runs for some of the rows alone."""
+"""Layers of a model, and calls in which each of them runs for some of the rows alone."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any
 
@@ -13,23 +13,54 @@ from torch import Tensor, nn
 from ..repacked import patched
 
 
+def layers_of(body: nn.Module, count: int) -> list[nn.Module]:
+    """The layers of a language model, first to last; none: it has no list of so many."""
+    lists = (part for part in body.modules() if isinstance(part, nn.ModuleList))
+    return next(([*part] for part in lists if count and len(part) == count), [])
+
+
+@contextmanager
+def outputs_told(layers: Sequence[nn.Module], told: dict[nn.Module, int]) -> Iterator[None]:
+    """Around a call: note how many things each layer gives, 0 for hidden states as they are."""
+
+    def note(layer: nn.Module, args: Any, out: Any) -> None:
+        told[layer] = len(out) if isinstance(out, tuple | list) else 0
+
+    hooks = [layer.register_forward_hook(note) for layer in layers]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
 def running(
-    layers: Sequence[nn.Module], use: Sequence[Tensor | bool]
+    layers: Sequence[nn.Module], use: Sequence[Tensor | bool], outputs: dict[nn.Module, int]
 ) -> AbstractContextManager[None]:
     """Let every layer run for some rows alone: what skips it keeps its hidden states.
 
     Args:
-        layers: take hidden states first and give nothing else.
+        layers: take hidden states first, and give them first.
         use: by layer, True or False, or which rows `[R, 1, 1]`.
+        outputs: see `outputs_told`; beside hidden states, a layer that does not run gives None.
     """
     part = [(layer, rows) for layer, rows in zip(layers, use, strict=True) if rows is not True]
-    ways = [(layer, "forward", partial(_of_rows, layer.forward, rows)) for layer, rows in part]
-    return patched(ways, over=True)
+    return patched(
+        [
+            (one, "forward", partial(_of_rows, one.forward, rows, outputs.get(one, 0)))
+            for one, rows in part
+        ],
+        over=True,
+    )
 
 
 def _of_rows(
-    forward: Callable[..., Tensor], rows: Tensor | bool, hidden: Tensor, *args: Any, **kwargs: Any
-) -> Tensor:
+    forward: Callable[..., Any], rows: Tensor | bool, outputs: int, *args: Any, **kwargs: Any
+) -> Any:
+    hidden: Tensor = args[0] if args else kwargs["hidden_states"]
     if rows is False:
-        return hidden
-    return torch.where(torch.as_tensor(rows), forward(hidden, *args, **kwargs), hidden)
+        return (hidden, *[None] * (outputs - 1)) if outputs else hidden
+    out = forward(*args, **kwargs)
+    if not outputs:
+        return torch.where(torch.as_tensor(rows), out, hidden)
+    return (torch.where(torch.as_tensor(rows), out[0], hidden), *out[1:])

@@ -227,7 +227,17 @@ def test_a_model_that_says_no_numbers_is_refused():
 
 def test_methods_that_choose_layers_need_a_list_of_them():
     with pytest.raises(InputError, match="no list of layers to choose from"):
-        enable_speculation(tiny("gpt2"), SpecConfig("early-exit"))
+        enable_speculation(tiny("longcat_flash"), SpecConfig("early-exit"))
+
+
+# lists of other names, and layers that give more than hidden states
+@pytest.mark.parametrize(
+    "kind", ["bamba", "bert", "bloom", "falcon_h1", "gpt2", "gpt_neox_japanese"]
+)
+@pytest.mark.parametrize("method", ["early-exit", "layer-skip"])
+def test_layers_that_draft(kind, method):
+    """Some rows leave earlier than others."""
+    check(kind, method, num_hidden_layers=3)
 
 
 # --- the page -------------------------------------------------------------------------------------
