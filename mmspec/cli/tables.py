@@ -18,6 +18,7 @@ def add_tables(actions: Any) -> None:
     for name, text, make in (
         ("table", "speed and quality of many reports in Markdown tables", _table),
         ("matrix", "methods by kind of model and checkpoint, with contract and evidence", _matrix),
+        ("systems", "published systems, and how each is asked for here", _systems),
         ("causal", "which causal models of transformers are taken, tried out here", _causal),
         ("arguments", "which arguments of generate are honoured, tried out here", _arguments),
     ):
@@ -45,6 +46,12 @@ def _matrix(args: argparse.Namespace) -> str:
     from ..eval.report.matrix import matrix
 
     return matrix(sorted(args.reports))
+
+
+def _systems(args: argparse.Namespace) -> str:
+    from ..eval.report.systems import systems
+
+    return systems(sorted(args.reports))
 
 
 def _causal(args: argparse.Namespace) -> str:
