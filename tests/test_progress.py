@@ -138,6 +138,20 @@ def test_every_command_can_be_quiet(build):
     assert [p.prog for p in found if "--quiet" not in p._option_string_actions] == []
 
 
+@pytest.mark.parametrize(
+    "words", ["--quiet ls methods", "ls --quiet methods", "ls methods --quiet"]
+)
+def test_quiet_may_stand_anywhere(words):
+    assert cli.build_parser().parse_args(words.split()).quiet is True
+    loud = words.replace("--quiet", "").split()
+    assert not hasattr(cli.build_parser().parse_args(loud), "quiet")
+
+
+def test_quiet_groups():
+    for words in ("export --quiet comfyui x", "eval --quiet causal", "heads --quiet show x"):
+        assert cli.build_parser().parse_args(words.split()).quiet is True
+
+
 def test_every_command_begins_with_a_line(monkeypatch):
     """`main` shows it, before it runs anything."""
     terminal = terminal_of(monkeypatch)
@@ -200,14 +214,20 @@ def test_models_say_that_they_are_loaded_and_unpacked(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("quiet", [False, True])
 def test_downloads_are_told(monkeypatch, quiet):
-    heard, bars = said(monkeypatch), []
-    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *args, **kwargs: "there")
+    heard, hidden = said(monkeypatch), []
     theirs = import_module("huggingface_hub.utils.tqdm")  # a class hides it from dotted names
-    monkeypatch.setattr(theirs, "disable_progress_bars", lambda: bars.append(1))
+
+    def download(*args, **kwargs):
+        hidden.append(theirs.are_progress_bars_disabled())
+        return "there"
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+    monkeypatch.setattr(theirs, "progress_bar_states", {})
     monkeypatch.setattr(progress, "_quiet", quiet)
     assert str(downloaded("someone/something")) == "there"
     assert heard == ["downloading someone/something"]
-    assert bars == [1] * quiet
+    assert hidden == [quiet]
+    assert not theirs.are_progress_bars_disabled()
 
 
 def test_pairs_are_counted(monkeypatch, tiny_folder):

@@ -123,9 +123,8 @@ def _row(lines: list[Line], plain: list[Line]) -> MethodResult:
 
 
 def _call_seconds(stats: SpecStats) -> float:
-    """Mean seconds of the target's calls, without those that read prompts; 0: none is counted."""
-    calls = sum(stats.calls)
-    return stats.seconds.get("target", 0.0) / calls if calls else 0.0
+    """Mean seconds of the target's calls that judge drafts; 0: there are none."""
+    return stats.seconds.get("target", 0.0) / stats.scored if stats.scored else 0.0
 
 
 def per_token(line: Line, seconds: str = "decode_seconds") -> float:

@@ -247,8 +247,9 @@ HEADLINE = (
     Column(
         "target efficiency",
         lambda r: Cell(f.share(r.target_efficiency)),
-        "Seconds of a call of plain's target over those of a call that judges a draft: near 100 % "
-        "drafts are read for nothing. Of sparse experts it falls as drafts touch more of them.",
+        "Seconds of a call of plain's target over those of a call that judges drafts, rounds "
+        "without one among them: near 100 % drafts are read for nothing. Of sparse experts it "
+        "falls as drafts touch more of them.",
         seldom=True,
     ),
     Column("peak memory", lambda r: Cell(f.memory(r.peak_memory_bytes))),

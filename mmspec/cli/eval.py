@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 def add_commands(commands: Any) -> None:
     """The parsers of `mmspec eval`."""
     evaluate = commands.add_parser("eval", help="measure methods over a suite")
+    options.add_quiet(evaluate)
     actions = evaluate.add_subparsers(required=True, metavar="ACTION")
     _add_run(actions)
 

@@ -6,11 +6,12 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from .options import add_command
+from .options import add_command, add_quiet
 
 
 def add_commands(commands: Any) -> None:
     export = commands.add_parser("export", help="write what other tools load")
+    add_quiet(export)
     actions = export.add_subparsers(dest="action", metavar="action", required=True)
     text = "a repository for transformers' generate(custom_generate=FOLDER)"
     generate = add_command(actions, "custom-generate", _custom_generate, text)

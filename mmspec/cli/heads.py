@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
 from ..files import to_json
-from .options import add_command
+from .options import add_command, add_quiet
 
 if TYPE_CHECKING:
     from ..models.heads.published.head import PublishedHead
@@ -23,6 +23,7 @@ OPTIONAL = (
 
 def add_commands(commands: Any) -> None:
     heads = commands.add_parser("heads", help="read published draft heads, and convert them")
+    add_quiet(heads)
     actions = heads.add_subparsers(dest="action", metavar="action", required=True)
     show = add_command(actions, "show", _show, "format, sizes and layers of a draft head")
     convert = add_command(actions, "convert", _convert, "write a draft head in another layout")

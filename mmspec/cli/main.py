@@ -112,6 +112,7 @@ def build_parser() -> argparse.ArgumentParser:
         "generators: fewer calls of the large model, and a report of what that gained and cost.",
         epilog="Begin with: mmspec generate 'a photo of a purple triangle' --compare",
     )
+    options.add_quiet(parser)
     parser.add_argument("--version", action="version", version=f"mmspec {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 

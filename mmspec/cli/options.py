@@ -54,8 +54,14 @@ def add_command(commands: Any, name: str, run: Callable[..., int], text: str) ->
     """The parser of a command that `run` runs; `text` is its help."""
     made = commands.add_parser(name, help=text)
     made.set_defaults(run=run)
-    made.add_argument("--quiet", action="store_true", help="show no progress on the terminal")
+    add_quiet(made)
     return made
+
+
+def add_quiet(parser: Any) -> None:
+    """The option of every command, and of the groups and the program in front of it."""
+    text = "show no progress on the terminal"
+    parser.add_argument("--quiet", action="store_true", default=argparse.SUPPRESS, help=text)
 
 
 def add_pairs(parser: Any, flag: str, form: str, text: str) -> None:

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..errors import InputError
 from .base import Compressed, check, take, top, wide
 
 QUESTION = 64  # tokens at the prompt's end that ask, at most, as published
@@ -55,7 +56,8 @@ def question_attention(weights: Tensor, columns: Tensor, asked: Tensor) -> Tenso
     """
     behind = asked.long().cumsum(1)
     share = (behind / behind[:, -1:].clamp_min(1)).where(asked, 0.0).to(weights.dtype)
-    most = (weights * share[:, None, :, None]).amax((1, 2))
+    first = int(asked.any(0).long().argmax())  # no token in front of it asks anything
+    most = (weights[:, :, first:] * share[:, None, first:, None]).amax((1, 2))
     return most.gather(1, columns)
 
 
@@ -66,9 +68,18 @@ def grid_of(tokens: int, grid: tuple[int, int] | None) -> tuple[int, int]:
 
 
 def on_grid(attention: Tensor, old: tuple[int, int], new: tuple[int, int]) -> Tensor:
-    """Scores `[B, N]` of one grid on another, `[B, N']`, as a picture is scaled."""
+    """Scores `[B, N]` of one grid on another, `[B, N']`, as a picture is scaled.
+
+    Raises:
+        InputError: tokens of one stand on no grid, but in a line.
+    """
     if old == new:
         return attention
+    if 1 in (old[0], new[0]):
+        raise InputError(
+            f"the draft model's {old[0] * old[1]} tokens of a picture and the model's "
+            f"{new[0] * new[1]} stand on no grids that fit each other"
+        )
     scaled = F.interpolate(
         wide(attention).unflatten(1, old)[:, None], new, mode="bilinear", align_corners=False
     )

@@ -49,6 +49,7 @@ class SpecStats:
         target_tokens: tokens that the target processed, drafts and roots, per row.
         rounds: tokens less one that every call read in a row, filling included.
         alone: calls for a round without a draft: plain decoding.
+        scored: calls of the phase "target", drafts judged or none.
         seconds: wall-clock per phase: prefill, draft, target, verify, resample (local rules),
             update, the pipeline's own.
         own_drafts: passes of the target that its own drafting amounts to, by layers run.
@@ -69,6 +70,7 @@ class SpecStats:
     accepted_at: list[int] = field(default_factory=list, metadata=BY_POSITION)
     rounds: list[int] = field(default_factory=list)
     alone: int = 0
+    scored: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
     own_drafts: float = 0.0
     latency: list[tuple[float, float]] = field(default_factory=list)
@@ -81,7 +83,7 @@ class SpecStats:
             setattr(self, name, [0] * rows)
         self.latency = [(0.0, 0.0)] * rows
         self.judged_at, self.accepted_at, self.rounds = [], [], []
-        self.alone = 0
+        self.alone = self.scored = 0
 
     def observe(
         self,
@@ -110,6 +112,7 @@ class SpecStats:
         if calls:
             self.rounds += [most - 1, width] if calls > 1 else [width + most]
             self.alone += not (width or guessed)
+            self.scored += calls
         grow = max(reach) - len(self.judged_at)
         if grow > 0:
             self.judged_at += [0] * grow

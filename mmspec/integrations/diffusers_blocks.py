@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-from diffusers import GlmImagePipeline
+from diffusers import GlmImagePipeline, ModelMixin
 from diffusers.modular_pipelines import (
     ComponentSpec,
     InputParam,
@@ -20,12 +20,13 @@ from torch import nn
 from transformers import GlmImageForConditionalGeneration, GlmImageProcessor
 
 from .. import __version__
+from ..errors import InputError
 from ..files import to_json
-from ..methods import SpecConfig
+from ..methods import SpecConfig, config_of
 from ..pipelines.base import SpeculativePipeline
 from ..pipelines.continuous.pipeline import ContinuousImagePipeline
 from ..pipelines.image.pipeline import ImagePipeline
-from ..pipelines.vlm.generate import enable_speculation
+from ..pipelines.vlm.generate import enable_speculation, speculation_of
 from ..registry import check_name
 from .exported import REQUIRED, write_folder
 
@@ -39,7 +40,7 @@ _SPECULATION = InputParam(
 _STATS = OutputParam("speculation_stats", description="what the calls took, and what they promise")
 
 
-class PictureModel(nn.Module):
+class PictureModel(ModelMixin):
     """A pipeline of ours as one component, whose weights diffusers moves and casts.
 
     Args:
@@ -61,11 +62,22 @@ class PictureModel(nn.Module):
         Raises:
             InputError: it can't be loaded.
         """
-        return cls(cls.opens.from_pretrained(path, **{k: v for k, v in options.items() if v}))
+        idle = {"subfolder": "", "variant": None, "revision": None}  # diffusers' "nothing"
+        given = {n: v for n, v in options.items() if n not in idle or v not in (None, "")}
+        return cls(cls.opens.from_pretrained(path, **given))
 
-    def save_pretrained(self, save_directory: str | Path, **options: Any) -> None:
-        """Write the pipeline's folder, see `SpeculativePipeline`."""
-        self.pipeline.save_pretrained(save_directory, **options)
+    def save_pretrained(
+        self, save_directory: str | Path, max_shard_size: str | None = None, **options: Any
+    ) -> None:
+        """Write the pipeline's folder, see `SpeculativePipeline`.
+
+        Raises:
+            InputError: it can't be written, or not as safetensors or in a variant.
+        """
+        if options.pop("safe_serialization", True) is not True or options.pop("variant", None):
+            raise InputError("weights are written as safetensors alone, and in no variant")
+        sharded = {} if max_shard_size is None else {"max_shard_size": max_shard_size}
+        self.pipeline.save_pretrained(save_directory, **sharded)
 
     def to(self, *args: Any, **kwargs: Any) -> PictureModel:
         """Move or cast the pipeline."""
@@ -102,6 +114,14 @@ class ContinuousImageModel(PictureModel):
     opens = ContinuousImagePipeline
 
 
+def _loaded(components: Any, name: str) -> Any:
+    """A component of a modular pipeline; an `InputError` if there is none."""
+    found = getattr(components, name, None)
+    if found is None:
+        raise InputError(f"the component {name} is not loaded; call load_components() first")
+    return found
+
+
 class _PictureStep(ModularPipelineBlocks):
     """Draw pictures; inputs are the arguments of the pipeline's `__call__`."""
 
@@ -133,7 +153,7 @@ class _PictureStep(ModularPipelineBlocks):
     def __call__(self, components: Any, state: PipelineState) -> tuple[Any, PipelineState]:
         block = self.get_block_state(state)
         given = {one.name: getattr(block, one.name) for one in self.inputs}
-        out = components.model(**given)
+        out = _loaded(components, "model")(**given)
         block.images, block.speculation_stats = out.images, out.stats
         self.set_block_state(state, block)
         return components, state
@@ -158,7 +178,6 @@ class SpeculativeGlmImagePriorStep(ModularPipelineBlocks):
     """
 
     model_name = "glm-image"
-    _ready: tuple[Any, ...] = ()  # the model that speculates, and how
 
     @property
     def description(self) -> str:
@@ -197,11 +216,11 @@ class SpeculativeGlmImagePriorStep(ModularPipelineBlocks):
 
     def __call__(self, components: Any, state: PipelineState) -> tuple[Any, PipelineState]:
         block = self.get_block_state(state)
-        model = components.vision_language_encoder
-        wanted = id(model), str(block.speculation)
-        if self._ready != wanted:
-            enable_speculation(model, block.speculation)
-            self._ready = wanted
+        model = _loaded(components, "vision_language_encoder")
+        _loaded(components, "processor")
+        now, asked = speculation_of(model), block.speculation
+        if now is None or (asked is not None and now.config.config != config_of(asked)):
+            enable_speculation(model, asked)
         glm = GlmImagePipeline(None, components.processor, None, model, None, None, None)
         count = 1 if isinstance(block.prompt, str) else len(block.prompt)
         made = glm.generate_prior_tokens(

@@ -21,10 +21,15 @@ def downloaded(repository: str, only: list[str] | None = None, **how: Any) -> Pa
         InputError: the hub does not give it.
     """
     import huggingface_hub
-    from huggingface_hub.utils.tqdm import disable_progress_bars
+    from huggingface_hub.utils.tqdm import (
+        are_progress_bars_disabled,
+        disable_progress_bars,
+        enable_progress_bars,
+    )
 
     say(f"downloading {repository}")
-    if no_bars():
+    hide = bool(no_bars()) and not are_progress_bars_disabled()
+    if hide:
         disable_progress_bars()
     try:
         return Path(huggingface_hub.snapshot_download(repository, allow_patterns=only, **how))
@@ -32,3 +37,6 @@ def downloaded(repository: str, only: list[str] | None = None, **how: Any) -> Pa
         raise InputError(
             f"no folder {repository} here, and the hub did not give it: {reason(error)}"
         ) from error
+    finally:
+        if hide:
+            enable_progress_bars()

@@ -187,7 +187,8 @@ class Trainer:
                     line = to_json({**told, **metrics, **figures})
                     log.write(line + "\n")
                     log.flush()
-                    bar.write(line)
+                    if not no_bars():
+                        bar.write(line)
                 if first and time.monotonic() - saved > 60 * config.save_minutes:
                     self.save()
                     saved = time.monotonic()

@@ -16,6 +16,8 @@ from ...devices import wait
 from ...draft.feature.eagle import EagleModel
 from ...draft.guarded import GuardedDrafter
 from ...draft.image.grid import GridDrafter
+from ...draft.tree.successors import SuccessorTable
+from ...draft.tree.trigrams import LivingTrigrams
 from ...engine.accept.local import LocalRule
 from ...engine.accept.unverified import UnaskedTarget
 from ...engine.coins import ProductionCoins
@@ -83,6 +85,7 @@ class TokenImagePipeline(SpeculativePipeline):
         super().__init__(declared)
         self._costs = Costs()
         self._near = Neighbours()
+        self._table, self._trigrams = SuccessorTable(), LivingTrigrams()
 
     @property
     def class_count(self) -> int | None:
@@ -260,6 +263,8 @@ class TokenImagePipeline(SpeculativePipeline):
             nearest=lambda: nearest_codes(family.codebook, self._near),
             experience=partial(self._costs.experience, config, target, model, grid.stride, rounded),
             rounded=lambda: rounded,
+            table=lambda: self._table,
+            trigrams=lambda: self._trigrams,
             scaled_up=lambda: self.scaled_up(drawing, config, stats),
             spatial=lambda: self.head("spatial", target.decoder),
         )

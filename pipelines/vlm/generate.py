@@ -100,12 +100,18 @@ def enable_speculation(
 
 def disable_speculation(model: PreTrainedModel) -> None:
     """Put back the `generate` that the model had; one that does not speculate stays as it is."""
-    speculation = getattr(vars(model).get("generate"), "__self__", None)
-    if isinstance(speculation, SpeculativeGeneration):
+    speculation = speculation_of(model)
+    if speculation is not None:
         del vars(model)["generate"]
         vars(model).pop("speculation_stats", None)
         if speculation.before is not None:
             vars(model)["generate"] = speculation.before
+
+
+def speculation_of(model: PreTrainedModel) -> SpeculativeGeneration | None:
+    """The speculation of a model, once it is enabled."""
+    found = getattr(vars(model).get("generate"), "__self__", None)
+    return found if isinstance(found, SpeculativeGeneration) else None
 
 
 def _of_head(head: PublishedHead) -> SpecConfig:
@@ -158,6 +164,12 @@ class SpeculativeGeneration:
         self.config.check_layers(len(self.target.layers))
         if self.config.own_layers:
             self.target.blocks()  # they must be known to run a part of them
+            shared = getattr(self.target.config, "num_kv_shared_layers", 0)
+            if shared and "layer-skip" in {part.name for part, _ in self.config.drafters}:
+                raise InputError(
+                    f"layers of {type(model).__name__} share keys, so that none can be skipped; "
+                    "use method 'early-exit'"
+                )
 
     @checked
     def generate(

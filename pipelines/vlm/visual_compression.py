@@ -196,8 +196,12 @@ class PictureShortener:
         """Attention `[1, N]` that the draft model's question pays to each picture."""
         assert isinstance(self.looker, VlmDecoder)
         own = pictures_of(prompt) if isinstance(prompt, VisualPrompt) else []
-        if not isinstance(prompt, VisualPrompt) or len(own) != len(found):
-            raise InputError(f"the draft model sees {len(own)} pictures, the model {len(found)}")
+        alike = [row for row, *_ in own] == [row for row, *_ in found]
+        if not isinstance(prompt, VisualPrompt) or not alike:
+            raise InputError(
+                f"the draft model sees {len(own)} pictures, the model {len(found)}, or they belong "
+                "to other prompts"
+            )
         asked = prompt.mask & ~prompt.visual
         asked &= asked.flip(1).cumsum(1).flip(1) <= QUESTION
         layers = range(len(self.looker.layers) // 3, len(self.looker.layers))

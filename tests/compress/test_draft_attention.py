@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from mmspec.compress.draft_attention import draft_attention, on_grid, question_attention
+from mmspec.errors import InputError
 
 
 def test_later_tokens_of_a_question_count_more():
@@ -42,6 +43,10 @@ def test_scores_on_another_grid():
     assert torch.allclose(wide, torch.tensor([[0.0, 0.25, 0.75, 1.0] * 2]))
     assert on_grid(scores, (2, 2), (2, 2)) is scores
     assert on_grid(scores, (2, 2), (3, 5)).shape == (1, 15)
+    line = torch.zeros(1, 5)
+    for given, old, new in ((scores, (2, 2), (1, 5)), (line, (1, 5), (2, 2))):
+        with pytest.raises(InputError, match="stand on no grids that fit each other"):
+            on_grid(given, old, new)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])

@@ -17,9 +17,11 @@ from diffusers.modular_pipelines import (
 from glm_images import glm_image
 from PIL import ImageChops
 
+import mmspec
 from mmspec import ContinuousImagePipeline, ImagePipeline, SpecConfig
 from mmspec.cli.main import main
 from mmspec.errors import InputError
+from mmspec.integrations.diffusers_blocks import ImageModel
 
 PROMPT = "a red circle left of a blue square"
 
@@ -90,6 +92,31 @@ def test_diffusers_moves_and_casts_the_weights(drawing):
     assert drawing.dtype == torch.float32
 
 
+def test_diffusers_saves_and_reads_it(drawing, tmp_path):
+    drawing.save_pretrained(str(tmp_path / "saved"), overwrite_modular_index=True)
+    assert (tmp_path / "saved/model/model_index.json").exists()
+    again = ModularPipelineBlocks.init_pipeline(drawing.blocks, str(tmp_path / "saved"))
+    again.load_components()
+    asked = {"prompt": PROMPT, "height": 64, "output": "images"}
+    both = [p(**asked, generator=torch.Generator().manual_seed(1))[0] for p in (drawing, again)]
+    assert ImageChops.difference(*both).getbbox() is None
+    with pytest.raises(InputError, match="as safetensors alone"):
+        drawing.model.save_pretrained(tmp_path / "other", safe_serialization=False)
+
+
+def test_components_that_are_not_loaded(repositories):
+    pipe = ModularPipeline.from_pretrained(repositories / "image", trust_remote_code=True)
+    with pytest.raises(InputError, match="the component model is not loaded"):
+        pipe(prompt=PROMPT)
+
+
+def test_options_reach_the_pipeline():
+    with pytest.raises(InputError, match="a pipeline can't do without its transformer"):
+        ImageModel.from_pretrained("embedded-image", subfolder="", transformer=None)
+    made = ImageModel.from_pretrained("embedded-image", variant=None, eagle=None)
+    assert made.pipeline.components["eagle"] is None
+
+
 def test_bad_arguments_are_told_in_a_line(drawing):
     with pytest.raises(InputError, match="temperature must be 0 or from"):
         drawing(prompt=PROMPT, temperature=-1.0)
@@ -148,6 +175,16 @@ def test_tokens_are_glm_images_own(repositories, glm_folder, loaded):
         assert torch.equal(made.get("prior_token_ids"), theirs)
         assert made.get("speculation_stats").method == method
     assert made.get("prior_token_image_ids") is None
+    model = prior.vision_language_encoder
+    other = ModularPipeline.from_pretrained(repositories / "glm-image", trust_remote_code=True)
+    other.update_components(vision_language_encoder=model, processor=prior.processor)
+    for pipe, method in ((other, "scd"), (prior, "prompt-lookup"), (other, "scd")):
+        made = pipe(prompt=prompts, **asked, speculation=method)
+        assert made.get("speculation_stats").method == method
+    assert prior(prompt=prompts, **asked).get("speculation_stats").method == "scd"  # as it is
+    mmspec.disable_speculation(model)
+    made = prior(prompt=prompts, **asked, speculation="scd")
+    assert made.get("speculation_stats").method == "scd"
     drawn = glm(
         prompts, prior_token_ids=theirs, **asked, num_inference_steps=1, output_type="latent"
     )

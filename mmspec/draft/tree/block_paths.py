@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from torch import Tensor
 
 from ...engine.coins import RoundCoins
-from ...engine.draft import Context, Draft
+from ...engine.draft import Context, Draft, Scores, Verdict
 from ...engine.protocols import Drafter
 from ..feature.block import BlockModel
 from ..sound_laws import faults, mended
@@ -66,8 +66,10 @@ class BlockPathsDrafter(Drafter):
         self.model.seat(context, rows)
         self.texts.seat(context, rows)
 
-    def propose(self, context: Context, budget: list[int], coins: RoundCoins) -> Draft:
+    def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
         self.texts.follow(context)
+
+    def propose(self, context: Context, budget: list[int], coins: RoundCoins) -> Draft:
         if not max(budget):
             return draft_of([[] for _ in budget], (0, 0), context)
         laws, good = mended(self.model.block(context, context.tokens[:, :0]))
@@ -88,9 +90,9 @@ class BlockPathsDrafter(Drafter):
     ) -> list[tuple[int, ...]]:
         counts, tail = self.texts.counts[row], self.texts.tail(row)
 
-        def expected(path: Sequence[int], token: int) -> float:
+        def expected(path: Sequence[int]) -> Callable[[int], float]:
             text = [*tail, *path]
-            return smoothed(counts, pair(text, len(text), 2), token, self.vocab_size)
+            return smoothed(counts, pair(text, len(text), 2), self.vocab_size)
 
         places = [candidates(*one, self.mass) for one in zip(tokens, shares, strict=True)]
         return best_paths(places[:depth], expected, self.beam, self.weight, self.eos)
@@ -111,18 +113,22 @@ def candidates(tokens: Sequence[int], shares: Sequence[float], mass: float) -> P
     return found
 
 
-def smoothed(counts: Trigrams, key: tuple[int, int], token: int, vocab_size: int) -> float:
-    """Logarithm of a token's share behind a pair, by Witten and Bell's smoothing with 1 / V."""
+def smoothed(counts: Trigrams, key: tuple[int, int], vocab_size: int) -> Callable[[int], float]:
+    """Logarithms of tokens' shares behind a pair, by Witten and Bell's smoothing with 1 / V."""
     found = counts.behind(key)
     kinds, whole = len(found), sum(found.values())
-    if not whole:
-        return -math.log(vocab_size)
-    return math.log((found.get(token, 0) + kinds / vocab_size) / (whole + kinds))
+
+    def share(token: int) -> float:
+        if not whole:
+            return -math.log(vocab_size)
+        return math.log((found.get(token, 0) + kinds / vocab_size) / (whole + kinds))
+
+    return share
 
 
 def best_paths(
     places: Sequence[Place],
-    expected: Callable[[Sequence[int], int], float],
+    expected: Callable[[Sequence[int]], Callable[[int], float]],
     beam: int,
     weight: float,
     eos: frozenset[int],
@@ -131,7 +137,7 @@ def best_paths(
 
     Args:
         places: candidates of every place in turn.
-        expected: logarithm of a token's share behind a path.
+        expected: of a path, the logarithm of a token's share behind it.
         beam: paths that are kept at every place.
         weight: of the candidates' own logarithms in a score, the mean over both.
         eos: tokens that end a path; one that has ended keeps its place among the others.
@@ -143,8 +149,9 @@ def best_paths(
             if path and path[-1] in eos:
                 longer.append((score, path))
                 continue
+            share = expected(path)
             for token, own in place:
-                gain = weight * own + (1 - weight) * expected(path, token)
+                gain = weight * own + (1 - weight) * share(token)
                 longer.append((score + gain, (*path, token)))
         kept = sorted(longer, key=lambda one: -one[0])[:beam] or kept
     return [path for _, path in kept if path]

@@ -7,7 +7,7 @@ from typing import Literal
 from torch import Tensor
 
 from ...engine.coins import RoundCoins
-from ...engine.draft import Context, Draft
+from ...engine.draft import Context, Draft, Scores, Verdict
 from ...engine.protocols import Drafter
 from .counted_texts import CountedTexts
 from .shape import draft_of
@@ -52,8 +52,10 @@ class TrigramDrafter(Drafter):
     def seat(self, context: Context, rows: list[int]) -> None:
         self.texts.seat(context, rows)
 
-    def propose(self, context: Context, budget: list[int], coins: RoundCoins) -> Draft:
+    def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
         self.texts.follow(context)
+
+    def propose(self, context: Context, budget: list[int], coins: RoundCoins) -> Draft:
         search, above = SEARCHES[self.search], self.texts.above
         trees = [
             search(counts.likely, self.texts.tail(row), above, self.nodes, depth, self.width)

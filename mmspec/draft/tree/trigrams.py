@@ -7,6 +7,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+MOST_PAIRS = 2**16  # that live on: some 30 MB
+
 Pair = tuple[int, int]
 Node = tuple[int, int]  # parent, -1 for the root, and token
 Likely = Callable[[Pair, int], list[tuple[int, float]]]
@@ -47,18 +49,22 @@ class Trigrams:
         ranked = sorted(enumerate(both.items()), key=lambda one: (-one[1][1], -one[0]))
         return [(token, count / whole) for _, (token, count) in ranked[:most]]
 
-    def add(self, other: Trigrams) -> None:
-        """Join another text's counts."""
+    def add(self, other: Trigrams, most: int) -> None:
+        """Join another text's counts; of more than `most` pairs those seen last stay."""
         for key, found in other.counts.items():
-            mine = self.counts.setdefault(key, {})
+            mine = self.counts.pop(key, {})
             for token, count in found.items():
                 mine[token] = mine.pop(token, 0) + count
+            self.counts[key] = mine
+        while len(self.counts) > most:
+            del self.counts[next(iter(self.counts))]
 
 
 class LivingTrigrams:
     """Trigrams that live on from generation to generation.
 
-    The rows of a batch learn apart; what they have learnt is put together when the next begins.
+    The rows of a batch learn apart; what they have learnt is put together when the next begins. Of
+    `MOST_PAIRS` pairs the counts are kept.
     """
 
     def __init__(self) -> None:
@@ -68,7 +74,7 @@ class LivingTrigrams:
     def begin(self) -> None:
         """A generation begins: with all that was learnt before."""
         for learnt in self._new:
-            self._whole.add(learnt)
+            self._whole.add(learnt, MOST_PAIRS)
         self._new = []
 
     def row(self) -> Trigrams:

@@ -106,6 +106,8 @@ def _mpt(
 ) -> tuple[Tensor, Tensor]:
     """MPT's attention; its own takes no biases by row."""
     biases, mask = given
+    if cache is None:  # its name was another before transformers 5.24
+        cache = named["past_key_values"]
     mixed = layer.Wqkv(hidden_states)
     if layer.clip_qkv:
         mixed = mixed.clamp(-layer.clip_qkv, layer.clip_qkv)

@@ -114,7 +114,7 @@ class CausalDecoder:
 
     def blocks(self) -> Sequence[nn.Module]:
         """The layers, first to last."""
-        blocks = layers_of(self.body, len(self.layers))
+        blocks = layers_of(self.body, len(self.layers), self._outputs)
         if not blocks:
             raise InputError(f"{type(self.model).__name__} has no list of layers to choose from")
         return blocks
@@ -227,7 +227,7 @@ class CausalDecoder:
         place = torch.zeros(1, dtype=torch.long, device=self.embeddings.device)
         x = self.embed(place[None])
         place = self.turned(place)[..., :1, :]  # of one row
-        told = outputs_told(layers_of(self.body, len(self.layers)), self._outputs)
+        told = outputs_told(self.body, len(self.layers), self._outputs)
         with told, self.recurrent.found_in(self.body, self._view, scratch):
             masks = self.masks.of(x.new_zeros(1, 1, 1, 1), lambda: x)
             self._call(self.body, x, place, place + 1 if self.alibi.layers else masks)

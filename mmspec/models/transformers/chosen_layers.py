@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any
@@ -13,20 +13,36 @@ from torch import Tensor, nn
 from ..repacked import patched
 
 
-def layers_of(body: nn.Module, count: int) -> list[nn.Module]:
-    """The layers of a language model, first to last; none: it has no list of so many."""
+def lists_of(body: nn.Module, count: int) -> list[list[nn.Module]]:
+    """Lists of `count` modules in a language model, the outer ones first."""
     lists = (part for part in body.modules() if isinstance(part, nn.ModuleList))
-    return next(([*part] for part in lists if count and len(part) == count), [])
+    return [[*part] for part in lists if count and len(part) == count]
+
+
+def layers_of(body: nn.Module, count: int, ran: Collection[nn.Module]) -> list[nn.Module]:
+    """The layers of a language model, first to last; none: it has no list of so many.
+
+    Args:
+        ran: modules that text reaches, so that a vision tower of as many layers is told apart;
+            none: unknown.
+    """
+    lists = lists_of(body, count)
+    reached = (layers for layers in lists if all(layer in ran for layer in layers))
+    return next(reached, lists[0] if lists else [])
 
 
 @contextmanager
-def outputs_told(layers: Sequence[nn.Module], told: dict[nn.Module, int]) -> Iterator[None]:
-    """Around a call: note how many things each layer gives, 0 for hidden states as they are."""
+def outputs_told(body: nn.Module, count: int, told: dict[nn.Module, int]) -> Iterator[None]:
+    """Around a call: note of each of `lists_of` how many things it gives, if it runs.
+
+    0 are hidden states as they are.
+    """
 
     def note(layer: nn.Module, args: Any, out: Any) -> None:
         told[layer] = len(out) if isinstance(out, tuple | list) else 0
 
-    hooks = [layer.register_forward_hook(note) for layer in layers]
+    every = [layer for layers in lists_of(body, count) for layer in layers]
+    hooks = [layer.register_forward_hook(note) for layer in every]
     try:
         yield
     finally:

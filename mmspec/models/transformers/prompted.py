@@ -161,8 +161,13 @@ class PromptedDecoder(CausalDecoder):
         return EncodedPrompt(embedded, mask, continued(positions, limit), text)
 
     def _placed(self, mask: Tensor, given: Tensor | None) -> Tensor:
-        """Positions of the prompt's columns; those that were given, or else in order."""
-        positions = (mask.long().cumsum(1) - 1).clamp_min(0) if given is None else given
+        """Positions of the prompt's columns; those that were given, or else in order.
+
+        Models whose attention counts distances by itself (ALiBi) have no use for given ones.
+        """
+        own = given is None or bool(self.alibi.layers)
+        positions = (mask.long().cumsum(1) - 1).clamp_min(0) if own else given
+        assert positions is not None
         if positions.ndim != 2:
             raise InputError(
                 f"{type(self.model).__name__} takes no positions on several axes; give it "

@@ -110,8 +110,11 @@ def test_a_wide_beam_finds_the_best_paths(laws, weight, ends):
     ]
     eos = frozenset({2} if ends else ())
 
-    def expected(path, token):
-        return -0.1 * (token + 1) * (len(path) + 1) - (0.3 if path and path[-1] == token else 0)
+    def expected(path):
+        def share(token):
+            return -0.1 * (token + 1) * (len(path) + 1) - 0.3 * (path[-1:] == (token,))
+
+        return share
 
     scores: dict[tuple[int, ...], float] = {}
     for whole in itertools.product(*(dict(place).items() for place in places)):
@@ -119,7 +122,7 @@ def test_a_wide_beam_finds_the_best_paths(laws, weight, ends):
         for token, own in whole:
             if tokens and tokens[-1] in eos:
                 break
-            score += weight * own + (1 - weight) * expected(tokens, token)
+            score += weight * own + (1 - weight) * expected(tokens)(token)
             tokens = (*tokens, token)
         scores[tokens] = score
     scores.pop((), None)
@@ -141,9 +144,9 @@ def test_candidates_have_a_mass_together():
 def test_smoothing_is_a_law():
     counts = Trigrams()
     counts.learn([1, 2, 3, 1, 2, 3, 1, 2, 0], 0, 2)
-    shares = [math.exp(smoothed(counts, (1, 2), token, 5)) for token in range(5)]
+    shares = [math.exp(smoothed(counts, (1, 2), 5)(token)) for token in range(5)]
     assert shares == pytest.approx([1.4 / 5, 0.4 / 5, 0.4 / 5, 2.4 / 5, 0.4 / 5])
-    unseen = [math.exp(smoothed(counts, (4, 4), token, 5)) for token in range(5)]
+    unseen = [math.exp(smoothed(counts, (4, 4), 5)(token)) for token in range(5)]
     assert unseen == pytest.approx([0.2] * 5)
 
 

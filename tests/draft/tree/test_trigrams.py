@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from toys import EXACT, Table, TableTarget, context_at, distance, outputs, whole_loop
 
 import mmspec
+from mmspec.draft.tree import trigrams as trigrams_file
 from mmspec.draft.tree.trigram_tree import TrigramDrafter
 from mmspec.draft.tree.trigrams import (
     TURNS,
@@ -132,6 +133,7 @@ def test_a_draft_is_of_the_prompt_and_of_what_was_written():
     draft = drafter.propose(context, [3, 3], COINS)
     assert draft.lengths.tolist() == [0, 0]  # behind (6, 7) and (8, 6) nothing was seen
     context = context_at((5, 6), 2, 10)
+    drafter.texts.follow(context)
     draft = drafter.propose(context, [3, 1], COINS)
     assert draft.lengths.tolist() == [3, 1]
     assert draft.tokens[0].tolist() == [7, 5, 6]
@@ -144,7 +146,9 @@ def test_pictures_look_up_and_to_the_left(row, drafted):
     """Place 8 is below a 2 and behind a 4, as place 4 was; as a text it is behind 9 and 4."""
     drafter = TrigramDrafter(4, 1, 2, row=row)
     drafter.start(context_at((), 1, 9))
-    draft = drafter.propose(context_at((1, 2, 3, 4, 5, 2, 9, 4), 1, 9), [1], COINS)
+    context = context_at((1, 2, 3, 4, 5, 2, 9, 4), 1, 9)
+    drafter.texts.follow(context)
+    draft = drafter.propose(context, [1], COINS)
     assert draft.tokens[0, : draft.lengths[0]].tolist() == drafted
 
 
@@ -176,6 +180,34 @@ def test_what_lives_on_is_what_rows_have_learnt():
     assert row.likely((1, 2), 5) == [(4, 0.5), (3, 0.5)]
     row.learn([1, 2, 3], 0, 2)
     assert row.likely((1, 2), 5) == [(3, 2 / 3), (4, 1 / 3)]
+
+
+def test_what_lives_on_is_bounded(monkeypatch):
+    """Pairs that were seen last stay, whatever was seen first."""
+    monkeypatch.setattr(trigrams_file, "MOST_PAIRS", 3)
+    table = LivingTrigrams()
+    for text in ([1, 2, 3], [4, 5, 6], [1, 2, 3]):
+        table.begin()
+        table.row().learn(text, 2, 2)
+    for pair_, token in (((7, 8), 9), ((8, 8), 9)):
+        table.begin()
+        table.row().counts[pair_] = {token: 1}
+    table.begin()
+    row = table.row()
+    assert row.likely((4, 5), 1) == []
+    assert row.likely((1, 2), 1) == [(3, 1.0)]
+    assert len(table._whole.counts) == 3
+
+
+def test_the_end_of_a_text_is_counted():
+    """A round more than was drafted for."""
+    table, target = LivingTrigrams(), TableTarget(Table(4, 3))
+    drafter = TrigramDrafter(6, 3, 3, table=table)
+    engine = Engine(target, drafter, RecursiveRule(), ConstantLength(3), ProductionCoins([1]))
+    (text,) = outputs(run(engine, 1, 12, SpecStats()))
+    assert drafter.texts.texts == [list(text)]
+    table.begin()
+    assert sum(sum(found.values()) for found in table._whole.counts.values()) == 12
 
 
 @pytest.mark.parametrize("search", ["best-first", "monte-carlo"])

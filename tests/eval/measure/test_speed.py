@@ -148,7 +148,8 @@ def sample(rounds, decode, around, **stats) -> Sample:
     """Sample whose loop took `decode` seconds and whose call took `around` more."""
     seconds = {"encode": around / 2, "prefill": around / 2, "draft": 0.0, "verify": 0.0}
     seconds |= {"target": decode * 0.75, "update": decode * 0.25}
-    counters = SpecStats("sjd", "exact", rounds=rounds, seconds=seconds, **stats)
+    stats = {"rounds": rounds, "scored": len(rounds), **stats}
+    counters = SpecStats("sjd", "exact", seconds=seconds, **stats)
     return Sample("p", 0, decode + around, counters, None)
 
 
@@ -197,8 +198,8 @@ def test_rows_by_hand():
     # bare passes: T(2)+T(3)+T(2) = 5, T(4)+T(2) = 4, T(3) = 2
     assert row.ideal_speedup == statistics.median([8 / 5, 12 / 4, 16 / 2])
     assert row.engine_efficiency == 2 / 3
-    # 0.75 of 24 s in 9 calls, and of 36 s in 24 calls of one token
-    assert row.target_efficiency == pytest.approx((36 / 24) / (24 / 9))
+    # 0.75 of 24 s in 6 rounds, and of 36 s in 24 rounds of one token
+    assert row.target_efficiency == pytest.approx((36 / 24) / (24 / 6))
     assert base.target_efficiency is None
     assert (row.peak_memory_bytes, row.energy_joules_per_sample) == (102, 4.0)
 

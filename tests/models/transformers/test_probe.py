@@ -106,6 +106,18 @@ def test_biases_on_scores_that_the_default_config_leaves_out(attention):
     assert ours == theirs
 
 
+@pytest.mark.parametrize("kind", ["bloom", "mpt", "falcon"])
+def test_positions_that_such_models_ignore(kind):
+    """Theirs are distances between tokens, whatever `position_ids` say."""
+    model = tiny(kind, torch.float64, **({"alibi": True} if kind == "falcon" else {}))
+    ids = torch.tensor([PROMPTS[0]])
+    asked = {"max_new_tokens": 8, "do_sample": False, "eos_token_id": None}
+    theirs = model.generate(ids, **asked)
+    enable_speculation(model, SpecConfig("token-recycling"))
+    for places in (torch.arange(7) * 3, torch.arange(7) + 400, torch.zeros(7, dtype=torch.long)):
+        assert torch.equal(model.generate(ids, position_ids=places[None], **asked), theirs)
+
+
 @pytest.mark.parametrize("kind", ["bloom", "mpt"])
 def test_draft_models_with_biases_on_scores(kind):
     """With the target's weights every draft stands, so its rows stood at their places."""
@@ -228,6 +240,17 @@ def test_a_model_that_says_no_numbers_is_refused():
 def test_methods_that_choose_layers_need_a_list_of_them():
     with pytest.raises(InputError, match="no list of layers to choose from"):
         enable_speculation(tiny("longcat_flash"), SpecConfig("early-exit"))
+    with pytest.raises(InputError, match="share keys, so that none can be skipped"):
+        enable_speculation(tiny("gemma3n_text"), SpecConfig("layer-skip"))
+
+
+def test_layers_of_text_are_told_from_those_of_pictures():
+    """A vision tower of as many layers stands in front of them."""
+    model = tiny("git")
+    vision, text = model.config.vision_config, model.config
+    assert vision.num_hidden_layers == text.num_hidden_layers
+    decoder = probed(model)
+    assert all("vision" not in type(layer).__name__.lower() for layer in decoder.blocks())
 
 
 # lists of other names, and layers that give more than hidden states

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 import vlms
@@ -185,6 +187,14 @@ def test_a_target_that_sees_what_the_draft_model_looks_at(known):
         assert model.speculation_stats.contract == "lossy"
         assert model.speculation_stats.fault is None
         assert agree(out, theirs) is same
+    shortener = PictureShortener(prompted(model), "draft-attention", 0.4, prompted(small))
+    given = {key: value for key, value in inputs.items() if key != "mm_token_type_ids"}
+    ids, mask = given.pop("input_ids"), given.pop("attention_mask").bool()
+    with torch.inference_mode():
+        prompt = prompted(model).prompt(ids, mask, 4, **given)
+        other = replace(prompt, images=[prompt.images[1], prompt.images[0], prompt.images[2]])
+        with pytest.raises(InputError, match="or they belong to other prompts"):
+            shortener(prompt, inputs, (other, inputs))
     with pytest.raises(InputError, match="looks through a draft model that sees pictures"):
         mmspec.enable_speculation(
             model, SpecConfig("prompt-lookup", target_compressor="draft-attention")
