@@ -1,9 +1,10 @@
 """Recipe of MAR's target: masked tokens of the shapes world, predicted by a diffusion head.
 
-Li et al. 2024, sections 3.2 to 3.4. The caption encoder is the embedded image model's, as it is. A
-linear readout of the tokens from their conditions is trained along and not shipped: its squared
-error has none of the diffusion loss's chance in it, and a short training that also has it follows
-captions sooner. So does one that also reads what the tokens' patches show.
+Li et al. 2024, sections 3.2 to 3.4. The caption encoder is the embedded image model's, as it is, or
+that of a model that goes on. A linear readout of the tokens from their conditions is trained along
+and not shipped: its squared error has none of the diffusion loss's chance in it, and a short
+training that also has it follows captions sooner. So does one that also reads what the tokens'
+patches show.
 """
 
 from __future__ import annotations
@@ -114,9 +115,12 @@ class MarTargetRecipe(MarRecipe):
 
     def prepare(self, init: str | None) -> None:
         transformer = MarTransformer(**TRANSFORMER)
-        if not self.start(init, transformer):
+        if self.start(init, transformer):  # it has learned to read what this one makes of captions
+            encoder = self.component(T5EncoderModel, "text_encoder")
+        else:
             transformer.init_weights()
-        self.model = CaptionedMar(transformer, caption_encoder(self.tokenizer))
+            encoder = caption_encoder(self.tokenizer)
+        self.model = CaptionedMar(transformer, encoder)
         grid = transformer.config.grid
         self.draw = partial(draw_labelled, self.config.batch_size, RESOLUTION, grid)
 

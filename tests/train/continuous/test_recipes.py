@@ -9,7 +9,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import nn
 
 from mmspec import ContinuousImagePipeline
@@ -113,6 +113,19 @@ def test_further_training_starts_from_the_component(trained, tiny):
     for name, value in again.model.state_dict().items():
         assert torch.equal(value, stored[name].float())
     assert again.origin == folder / "drafter"
+
+
+def test_a_model_that_goes_on_keeps_its_caption_encoder(trained, tiny, tmp_path):
+    """The image model's may be another by then, and what it makes of captions would be new."""
+    folder = tmp_path / "mar"
+    shutil.copytree(trained[0], folder)
+    file = folder / "text_encoder" / "model.safetensors"
+    own = {name: value + 1 for name, value in load_file(file).items()}
+    save_file(own, file, metadata={"format": "pt"})
+    recipe = mar_target.MarTargetRecipe(TrainConfig(folder, 4, 2), folder, init="transformer")
+    found = recipe.model.text_encoder.state_dict()
+    assert all(torch.equal(found[name], value.float()) for name, value in own.items())
+    assert not any(p.requires_grad for p in recipe.model.text_encoder.parameters())
 
 
 def test_the_caption_encoder_is_the_image_models_and_stays_so(trained):
