@@ -210,7 +210,8 @@ def measure_weights(pipe: Any, samples: int) -> WeightsRecord:
     subject = _subject(pipe)
     forms: dict[str, str | None] = {AS_STORED: None, **{n: n for n in WEIGHTS.names()}}
     count = sum(linear.weight.numel() for linear in subject.linears)
-    bits = {name: 32 if form is None else WEIGHTS.get(form).bits for name, form in forms.items()}
+    stored = {name: form and (WEIGHTS.get(form).inside or form) for name, form in forms.items()}
+    bits = {name: 32 if form is None else WEIGHTS.get(form).bits for name, form in stored.items()}
     record = WeightsRecord(environment(), samples, 0)
     for name, form in forms.items():
         subject.decode(0, form)  # packs the weights

@@ -261,9 +261,11 @@ class Weights(Part):
 
     Attributes:
         bits: of a weight.
+        inside: the form whose numbers hold them, as many bytes as those have; "": none.
     """
 
     bits: int = 32
+    inside: str = ""
     kind: ClassVar[str] = "weights"
     home: ClassVar[str] = "mmspec.models"
 

@@ -34,14 +34,15 @@ def text_pipe():
 
 def check(record, linears):
     count = sum(linear.weight.numel() for linear in linears)
-    assert list(record.forms) == ["float32", "float16", "int8"]
-    for row, size in zip(record.forms.values(), (4, 2, 1), strict=True):
+    assert list(record.forms) == ["float32", "float16", "int8", "int8-high4"]
+    for row, size in zip(record.forms.values(), (4, 2, 1, 1), strict=True):
         assert row.megabytes == pytest.approx(count * size / 1e6)
         assert list(row.milliseconds) == list(ROWS)
         assert 0 <= row.variation <= row.most_variation <= 1
-    unrounded, half, eight = record.forms.values()
+    unrounded, half, eight, high = record.forms.values()
     assert unrounded.variation == 0
     assert 0 < half.variation < eight.variation < 0.2
+    assert eight.variation < high.variation < 0.6
     assert half.variation < 0.01
     assert "float16" in weights_table(record).aligned()
 
@@ -89,5 +90,10 @@ def test_command(short, text_pipe, tmp_path, capsys):
     assert main(command) == 0
     assert "variation" in capsys.readouterr().out
     assert main([*command, "--json"]) == 0
-    assert set(json.loads(capsys.readouterr().out)["forms"]) == {"float32", "float16", "int8"}
+    assert set(json.loads(capsys.readouterr().out)["forms"]) == {
+        "float32",
+        "float16",
+        "int8",
+        "int8-high4",
+    }
     assert main(["weights", "--samples", "0"]) == 2

@@ -59,12 +59,12 @@ def pipe(tiny_folder) -> ImagePipeline:
     return pipe
 
 
-# local rules plan on the host whose turn it is, the unverified draw all in one round, and rounds
-# within a round end when every row has its draft
+# local rules plan on the host whose turn it is, the unverified draw all in one round, rounds
+# within a round end when every row has its draft, and texts are searched on the host
 PREFIXED = [
     name
     for name, m in serving("image").items()
-    if m.rule not in ("local", "unverified") and m.drafter != "nested"
+    if m.rule not in ("local", "unverified") and m.drafter not in ("nested", "trigram")
 ]
 
 
@@ -72,6 +72,11 @@ PREFIXED = [
 def test_once_a_round(pipe, method, monkeypatch):
     config = with_knobs(method, "image", window=5, tree_widths=(2, 1), tree_depth=2)
     assert waits_per_round(pipe, config, monkeypatch, top_p=0.9) == 1
+
+
+def test_once_more_where_the_host_reads_what_was_written(pipe, monkeypatch):
+    config = SpecConfig("aded", tree_depth=2)
+    assert waits_per_round(pipe, config, monkeypatch, top_p=0.9) == 2
 
 
 def test_once_more_a_round_within_a_round(pipe, monkeypatch):

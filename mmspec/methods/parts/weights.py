@@ -24,5 +24,6 @@ PARTS = (
         ".rounded:HighBitsLinear",
         "the four high bits of int8's weights: a drafter inside an int8 target",
         bits=4,
+        inside="int8",
     ),
 )

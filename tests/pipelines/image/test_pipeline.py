@@ -427,8 +427,9 @@ def test_callback_once_a_round(pipe, method, prompts):
     assert counts[-1] == 16
     if method in CALL_A_ROUND:
         assert len(seen) == len(stats.rounds) == max(stats.calls)
-    # to ZipAR's window a row of four is a whole one
-    assert (stats.nfe == 16) == (method in ("plain", "drafter-only", "zipar"))
+    # to ZipAR's window a row of four is a whole one, and a pair of tokens may come again or not
+    if method != "aded":
+        assert (stats.nfe == 16) == (method in ("plain", "drafter-only", "zipar"))
 
 
 @pytest.mark.parametrize("place", ["thread", "process"])
