@@ -13,7 +13,7 @@ from ..schema import MethodResult, Report
 from .table import Table
 
 NOT_YET, NONE = "not yet", "–"
-COLUMNS = ("system", "what it is", "here", "contract", "measured here", "its authors report")
+COLUMNS = ("system", "what it is", "here", "measured here", "its authors report")
 
 
 def systems(paths: Sequence[Path]) -> str:
@@ -34,8 +34,7 @@ def systems(paths: Sequence[Path]) -> str:
     told = {
         system.name: (
             system.what,
-            system.use or NOT_YET,
-            contract(system),
+            here(system),
             _measured(system, rows),
             system.reported or NONE,
         )
@@ -51,10 +50,14 @@ def configured(system: System) -> SpecConfig | None:
     return config_of(system.use)
 
 
-def contract(system: System) -> str:
-    """Contract at temperature 1 with the first kind of model that takes a system's method."""
+def here(system: System) -> str:
+    """The method, its settings, and its contract at temperature 1; or the command, or the call."""
     config = configured(system)
-    return NONE if config is None else str(config.resolve().contract)
+    if config is None:
+        return system.use or NOT_YET
+    _, _, settings = system.use.removesuffix("]").partition("[")
+    told = f" with {settings.replace(',', ', ')}" if settings else ""
+    return f"{config.method}{told}: {config.resolve().contract}"
 
 
 def _measured(system: System, rows: Sequence[tuple[str, MethodResult]]) -> str:
@@ -76,7 +79,7 @@ def _measured(system: System, rows: Sequence[tuple[str, MethodResult]]) -> str:
         return NONE
     best = own[-1] if own else max(others, key=lambda row: row.speedup_median or 0.0)
     calls = best.mean_acceptance_length
-    return f"{best.speedup_median:.2f}×" + (f", {calls:.2f} tokens a call" if calls > 1 else "")
+    return f"{best.speedup_median:.2f}×" + (f", {calls:.1f} tokens a call" if calls > 1 else "")
 
 
 def _given(config: SpecConfig) -> dict[str, Any]:

@@ -79,7 +79,7 @@ SYSTEMS = (
     System(
         "UAG, USD",
         "draft models of other words",
-        'mmspec.enable_speculation(model, "draft", drafter, tokenizer=…, drafter_tokenizer=…)',
+        "mmspec.enable_speculation(…, drafter_tokenizer=…)",
     ),
     System("OmniDraft", "the same, with a cache of merged words", "", "1.70× (Llama-3-8B)"),
     System(
