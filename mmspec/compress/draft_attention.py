@@ -28,7 +28,7 @@ def draft_attention(
     Args:
         features: `[B, N, C]`.
         keep: tokens K that stay.
-        attention: `[B, N]`, see `question_attention`.
+        attention: `[B, N]`, of the visual tokens, see `question_attention`.
         grid: rows and columns of the tokens; None: a square, or of a number that is none a line.
 
     Raises:
@@ -43,22 +43,20 @@ def draft_attention(
     return Compressed.full(take(features, index), index)
 
 
-def question_attention(weights: Tensor, columns: Tensor, asked: Tensor) -> Tensor:
-    """Most attention that visual tokens get from a question, `[B, N]`.
+def question_attention(weights: Tensor, asked: Tensor) -> Tensor:
+    """Most attention that every token gets from a question, `[B, T]`.
 
     A question's last token counts fully, and those in front of it less and less, the first of them
     least: `1 / q` of q tokens.
 
     Args:
         weights: `[B, H, T, T]`, attention weights of one layer.
-        columns: `[B, N]`, where among the T tokens the visual ones stand.
         asked: `[B, T]`, True for the tokens of the question.
     """
     behind = asked.long().cumsum(1)
     share = (behind / behind[:, -1:].clamp_min(1)).where(asked, 0.0).to(weights.dtype)
     first = int(asked.any(0).long().argmax())  # no token in front of it asks anything
-    most = (weights[:, :, first:] * share[:, None, first:, None]).amax((1, 2))
-    return most.gather(1, columns)
+    return (weights[:, :, first:] * share[:, None, first:, None]).amax((1, 2))
 
 
 def grid_of(tokens: int, grid: tuple[int, int] | None) -> tuple[int, int]:

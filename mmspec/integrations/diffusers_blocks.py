@@ -84,14 +84,6 @@ class PictureModel(ModelMixin):
         self.pipeline.to(*args, **kwargs)
         return self
 
-    @property
-    def device(self) -> torch.device:
-        return next(self.parameters()).device
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return next(self.parameters()).dtype
-
     def forward(self, speculation: SpecConfig | str | None, **call: Any) -> Any:
         """Draw, see the pipeline's `__call__`.
 

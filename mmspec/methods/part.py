@@ -235,6 +235,8 @@ class Compressor(Part):
 
     Attributes:
         takes: further inputs that it can use.
+        through: whose attention it reads: the vision tower's, or a language model's: its own
+            model's or the draft model's.
         layer: of the vision tower, that its attention and keys are published for.
         mean_keys: keys are the mean over heads, or all heads side by side.
         adaptive: it can choose itself how many tokens stay.
@@ -242,6 +244,7 @@ class Compressor(Part):
     """
 
     takes: tuple[str, ...] = ()
+    through: Literal["tower", "model", "drafter"] = "tower"
     layer: int = -2
     mean_keys: bool = True
     adaptive: bool = False

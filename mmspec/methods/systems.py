@@ -29,7 +29,12 @@ SYSTEMS = (
     System("SJD", "the target drafts a window itself", "sjd", "2.05× (Lumina-mGPT)"),
     System("SCD", "such a window whose tokens stay put", "scd", "4.2×"),
     System("GSD", "tokens are judged in groups of like probability", "gsd", "3.7×"),
-    System("LANTERN", "a token stands for its nearest codes", "lantern", "1.75× (LlamaGen)"),
+    System(
+        "LANTERN",
+        "a token stands for its nearest codes",
+        "lantern",
+        "1.75× over drafting",
+    ),
     System("LANTERN++", "the same over fixed trees", "lantern++", "2.56× (LlamaGen)"),
     System("Cool-SD", "acceptance relaxed less and less in a draft", "cool-sd"),
     System("SJD-PAC", "a window with candidates in front", "sjd-pac", "3.8× (Lumina-mGPT)"),

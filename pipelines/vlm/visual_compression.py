@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -38,9 +39,6 @@ _TOWERS = {
 }
 
 
-_LOOKING = ("fastv", "draft-attention")  # at pictures through a language model
-
-
 class PictureShortener:
     """Compressor of the pictures in a model's prompts, each by itself.
 
@@ -49,7 +47,7 @@ class PictureShortener:
     Args:
         name: a compressor's, see `mmspec.compress.base`.
         share: of a picture's columns that stay; None: the compressor chooses.
-        looker: draft model, whose attention "draft-attention" reads.
+        looker: draft model, whose attention some read.
 
     Raises:
         InputError: the model sees no pictures, the compressor can't choose, or it reads attention
@@ -73,18 +71,18 @@ class PictureShortener:
             raise InputError(
                 f"compressor {name!r} doesn't choose how many tokens stay; give a share"
             )
-        if name == "fastv" and len(decoder.layers) <= LAYER:
+        if self.method.through == "model" and len(decoder.layers) <= LAYER:
             raise InputError(
-                f"compressor 'fastv' reads layer {LAYER + 1} of a language model, and this one has "
-                f"{len(decoder.layers)}; use 'divprune' or 'tome'"
+                f"compressor {name!r} reads layer {LAYER + 1} of a language model, and this one "
+                f"has {len(decoder.layers)}; use 'divprune' or 'tome'"
             )
-        if name == "draft-attention" and not isinstance(looker, VlmDecoder):
+        if self.looks and not isinstance(looker, VlmDecoder):
             raise InputError(
-                "compressor 'draft-attention' looks through a draft model that sees pictures, and "
+                f"compressor {name!r} looks through a draft model that sees pictures, and "
                 "there is none; use method 'draft' with one, or compressor 'fastv'"
             )
         self.looker = looker
-        watched = {"attention", "keys"} & set(self.method.uses) and name not in _LOOKING
+        watched = {"attention", "keys"} & set(self.method.uses) and self.method.through == "tower"
         self._tower = getattr(decoder.model.base_model, _TOWERS.get(kind, ""), None)
         if self._tower is None and "keys" in self.method.needs:
             raise InputError(
@@ -98,7 +96,7 @@ class PictureShortener:
     @property
     def looks(self) -> bool:
         """True if it looks at pictures through a draft model."""
-        return self.name == "draft-attention"
+        return self.method.through == "drafter"
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -164,9 +162,9 @@ class PictureShortener:
         found = pictures_of(prompt)
         grids = self._grids(self.decoder, inputs, found)
         attention = None
-        if self.name == "fastv":
+        if self.method.through == "model":
             attention = self._last_attention(prompt)
-        elif self.name == "draft-attention":
+        elif self.looks:
             attention = self._drafters_attention(*looked, found, grids)
         made = []
         for n, (row, first, columns) in enumerate(found):
@@ -181,8 +179,9 @@ class PictureShortener:
     def _last_attention(self, prompt: VisualPrompt) -> list[Tensor]:
         """Attention `[1, N]` that pictures get from the last token in FastV's layer."""
         (weights,) = look(self.decoder, prompt, [LAYER], lambda weights: weights[:, :, -1:])
+        places = torch.arange(weights.shape[-1], device=weights.device)[None]
         return [
-            last_token_attention(weights[row, None], _places(weights, first, columns))
+            last_token_attention(weights[row, None], places[:, first : first + columns])
             for row, first, columns in pictures_of(prompt)
         ]
 
@@ -206,10 +205,7 @@ class PictureShortener:
         asked &= asked.flip(1).cumsum(1).flip(1) <= QUESTION
         layers = range(len(self.looker.layers) // 3, len(self.looker.layers))
 
-        def see(weights: Tensor) -> Tensor:
-            every = _places(weights, 0, weights.shape[-1]).expand(len(weights), -1)
-            return question_attention(weights, every, asked)
-
+        see = partial(question_attention, asked=asked)
         paid = torch.stack(look(self.looker, prompt, layers, see)).amax(0)
         out = []
         seen = zip(own, self._grids(self.looker, inputs, own), found, grids, strict=True)
@@ -262,11 +258,6 @@ class PictureShortener:
 def pictures_of(prompt: VisualPrompt) -> list[Span]:
     """Row, place and size of all pictures of a prompt, row by row."""
     return [(row, *span) for row, images in enumerate(prompt.images) for span in images]
-
-
-def _places(weights: Tensor, first: int, columns: int) -> Tensor:
-    """The places `[1, columns]` from `first` on."""
-    return torch.arange(first, first + columns, device=weights.device)[None]
 
 
 def _side(config: Any) -> int:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-MOST_PAIRS = 2**16  # that live on: some 30 MB
+MOST_PAIRS = 2**16  # that live on
 
 Pair = tuple[int, int]
 Node = tuple[int, int]  # parent, -1 for the root, and token

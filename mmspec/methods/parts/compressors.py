@@ -5,21 +5,21 @@ from __future__ import annotations
 from ..part import Compressor
 
 PARTS = (
-    # attention of the language model; `fastv.last_token_attention` makes it
     Compressor(
         "fastv",
         ".fastv:fastv",
         "the tokens that the last text token attends to",
         needs=("attention",),
+        through="model",
         paper="Chen et al. 2024",
     ),
-    # of a draft model; `draft_attention.question_attention` makes it
     Compressor(
         "draft-attention",
         ".draft_attention:draft_attention",
         "the tokens that the question attends to in a draft model, and their neighbours",
         needs=("attention",),
         takes=("grid",),
+        through="drafter",
         paper="Galim et al. 2025",
     ),
     Compressor(

@@ -1,8 +1,8 @@
 """Models whose attention knows positions by a bias on its scores alone (ALiBi).
 
-A key's bias is its position times a slope of the head (Press et al. 2022). Models
-of transformers count positions by the slots of their cache. Tokens of a draft stand at others than
-their slots, so the biases are made from ours, by the model's own table, and given to the layers.
+A key's bias is its position times a slope of the head (Press et al. 2022). Models of transformers
+count positions by the slots of their cache. Tokens of a draft stand at others than their slots, so
+the biases are made from ours, by the model's own table, and given to the layers.
 """
 
 from __future__ import annotations
