@@ -24,7 +24,7 @@ from mmspec.cli.options import (
 from mmspec.errors import InputError
 from mmspec.eval.files import write_measured
 from mmspec.eval.sweeps import parse_methods, split_methods
-from mmspec.files import locked, to_json
+from mmspec.files import locked, to_json, write_atomic
 from mmspec.methods import serving
 from mmspec.progress import bar
 
@@ -103,6 +103,20 @@ def build_parser() -> argparse.ArgumentParser:
         "--steps", type=int, help="from noise to a block (default: the model's own)"
     )
     _add_output(stream, "stream")
+    simulate = add_command(
+        commands,
+        "simulate",
+        _simulate,
+        "systems that need other devices: acceptance recorded, costs measured, time simulated",
+    )
+    add_model(simulate)
+    simulate.add_argument("--suite", default="vlm", help="whose prompts (default: vlm)")
+    simulate.add_argument("--samples", type=int, default=24, help="prompts, an even number")
+    simulate.add_argument(
+        "--temperature", type=float, default=1.0, help="of the texts (default: 1)"
+    )
+    simulate.add_argument("--layer", type=int, help="that tells ahead (default: the middle one)")
+    _add_output(simulate, "simulation")
     return parser
 
 
@@ -201,6 +215,44 @@ def _stream(args: argparse.Namespace) -> int:
         page = stream_markdown(record)
         write_measured(out, "stream", record, page, stream_figure(record))
     return _show(args, record, stream_table(record), "stream")
+
+
+def _simulate(args: argparse.Namespace) -> int:
+    from mmspec.eval.modalities.base import MODALITIES
+    from mmspec.eval.run.job import Job
+    from mmspec.eval.suite import load_suite
+
+    from .simulation.measure import PIPELINES, layers_of, measure, methods_of
+    from .simulation.page import markdown, notes, tables
+
+    check_range(args, 4, None, "samples")
+    if args.samples % 2:
+        raise InputError(f"--samples must be even, not {args.samples}")
+    suite, out = load_suite(args.suite), folder(args.out)
+    if (kind := next((k for k in PIPELINES if k == suite.pipeline), None)) is None:
+        raise InputError(f"suite {suite.name} is of {suite.pipeline}: choose one of vlm or image")
+    pipe = open_pipeline(args, kind)
+    layers = layers_of(pipe)
+    layer = layers // 2 if args.layer is None else args.layer
+    if not 0 < layer < layers:
+        raise InputError(f"--layer must be from 1 to {layers - 1}, not {layer}")
+    methods = parse_methods(methods_of(layer))
+    call = {**suite.call, "temperature": args.temperature}
+    for config in methods.values():
+        pipe.check_call(config, **call)
+    prompts = MODALITIES[suite.pipeline].items(suite, None)
+    job = Job(suite, prompts, methods, call, seed=args.seed)
+    with locked(out):
+        record = measure(job, pipe, args.samples, layer)
+        write_atomic(out / "simulation.json", to_json(asdict(record), indent=2) + "\n")
+        write_atomic(out / "simulation.md", markdown(record))
+    if args.json:
+        print(to_json(asdict(record), indent=2))
+        return 0
+    print("\n\n".join(table.aligned() for table in tables(record)))
+    for note in notes(record):
+        print(f"note: {note}")
+    return 0
 
 
 def _show(args: argparse.Namespace, record: Any, table: Any, name: str) -> int:

@@ -1,0 +1,264 @@
+"""Records, costs and calibration of a simulation, and the rows that stand on them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from mmspec.errors import InputError
+from mmspec.eval.environment import environment
+from mmspec.eval.measure.bootstrap import ratio_interval
+from mmspec.eval.modalities.base import modality
+from mmspec.eval.run.job import Job
+from mmspec.pipelines.notices import timed_apart
+
+from .costs import Costs, Round, draft_cost, draft_cost_beside, rounds_of, target_costs
+from .recorded import Trace, recording
+from .schedules import Schedule, Text, drafting, drafting_ahead, mirrored, plain, seconds_of
+
+PIPELINES: tuple[Literal["vlm", "image"], ...] = ("vlm", "image")  # of its suites
+LENGTHS = (1, 2, 4, 8)  # drafts whose rounds are timed
+LENGTH, CHECKED = 4, (3, 6)  # of what is simulated, and of drafts that it must foretell
+ROWS = (1, 4, 16)  # of a drafter's batch
+CANDIDATES = (1, 2, 4, 8)  # that a middle layer tells
+SCALES = (0.8, 1.0, 1.25)  # of what the drafter's device takes
+TOLERANCE = 0.10
+DRAWS = 20  # of coins, over which a simulated time is averaged
+BITS = "specqd[target_weights=int8,draft_weights=int8-high4]"
+HALF = 0.5  # of an int8 weight's bytes, in which its high bits lie
+
+Paired = tuple[float, tuple[float, float]]
+
+
+@dataclass
+class SimulationRecord:
+    """What was measured, and what was simulated on it.
+
+    Attributes:
+        samples: prompts; costs were measured on the even ones, the clock on the odd ones.
+        layer, layers: of the target, the one that tells ahead, and all.
+        stands: mean acceptance of one drafted token, by drafter.
+        foreseen: how often the token that comes next is among the best of a middle layer.
+        costs, quartiles: milliseconds.
+        clock: seconds a token, measured and simulated, by what ran.
+        speedups: simulated, over plain decoding, by system and scale of the drafter's costs:
+            median over prompts and 95 % interval. Empty if the clock was not foretold.
+    """
+
+    environment: dict[str, Any]
+    samples: int
+    layer: int
+    layers: int
+    stands: dict[str, float] = field(default_factory=dict)
+    foreseen: dict[int, float] = field(default_factory=dict)
+    costs: dict[str, float] = field(default_factory=dict)
+    quartiles: dict[str, tuple[float, float]] = field(default_factory=dict)
+    clock: dict[str, tuple[float, float]] = field(default_factory=dict)
+    speedups: dict[str, dict[float, Paired]] = field(default_factory=dict)
+
+    @property
+    def holds(self) -> bool:
+        """Whether every clock was foretold within `TOLERANCE`."""
+        return all(abs(told / seen - 1) <= TOLERANCE for seen, told in self.clock.values())
+
+
+def methods_of(layer: int) -> tuple[str, ...]:
+    """The methods that run, as `--methods` takes them."""
+    drafts = [_draft(n) for n in sorted({*LENGTHS, *CHECKED})]
+    return ("plain", *drafts, _ahead(LENGTH), _early(layer), BITS)
+
+
+def _draft(length: int) -> str:
+    return f"draft[num_draft_tokens={length}]"
+
+
+def _ahead(length: int) -> str:
+    return f"pearl[num_draft_tokens={length}]"
+
+
+def _early(layer: int) -> str:
+    return f"early-exit[exit_layer={layer}]"
+
+
+class Subject:
+    """A suite's prompts on its pipeline, one method at a time."""
+
+    def __init__(self, job: Job, pipe: Any) -> None:
+        self.job, self.bench = job, modality(job.suite.pipeline).bench(job, pipe)
+
+    def run(self, method: str, first: int, count: int = 1) -> Any:
+        """The statistics of a call for prompts from `first` on."""
+        indices = range(first, first + count)
+        seeds = [self.job.seed + n for n in indices]
+        variant = self.bench.variant(method)
+        run = variant.prepare(self.bench.inputs(indices), seeds, self.job.call)
+        with timed_apart():
+            return run().stats
+
+    def trace(self, method: str, sample: int) -> Trace:
+        """What a method's drafter would have said along a plain output."""
+        with recording() as trace:
+            self.run(method, sample)
+        return trace
+
+    def rounds(self, method: str, first: int, count: int = 1) -> list[Round]:
+        """The timed rounds of a call."""
+        with rounds_of() as rounds:
+            self.run(method, first, count)
+        return rounds
+
+
+def measure(job: Job, pipe: Any, samples: int, layer: int) -> SimulationRecord:
+    """Record, measure, calibrate and simulate.
+
+    Args:
+        job: with `methods_of(layer)`, and one way to call.
+        pipe: its pipeline.
+        samples: prompts, an even number.
+        layer: of the target, that tells what is likely in the middle of a call.
+    """
+    subject, layers = Subject(job, pipe), layers_of(pipe)
+    record = SimulationRecord(environment(pipe.device), samples, layer, layers)
+    costs, beside = _costs(subject, record, range(0, samples, 2))
+    texts = [_texts(subject, n, layer) for n in range(samples)]
+    for name in ("draft", "bits"):
+        record.stands[name] = float(np.mean([x for text in texts for x in text[name].stands]))
+    ranks = np.concatenate([text["draft"].early for text in texts])
+    record.foreseen = {k: float((ranks < k).mean()) for k in CANDIDATES}
+    _calibrate(subject, record, {n: texts[n]["draft"] for n in range(1, samples, 2)}, costs, beside)
+    if record.holds:
+        for name, (drafter, schedule) in systems(layer / layers, costs).items():
+            record.speedups[name] = {
+                scale: _speedup([text[drafter] for text in texts], schedule, costs, scale)
+                for scale in SCALES
+            }
+    return record
+
+
+def layers_of(pipe: Any) -> int:
+    """Layers of a pipeline's target.
+
+    Raises:
+        InputError: it has none that can be left out.
+    """
+    network = getattr(pipe, "transformer", None)
+    if network is not None:
+        return len(network.layers)
+    return int(pipe.model.config.get_text_config().num_hidden_layers)
+
+
+@dataclass
+class Likely:
+    """Probability that a draft of each token of an output stands; see `Text`."""
+
+    stands: list[float]
+    early: Any
+    limit: int
+
+    def drawn(self, seed: int) -> Text:
+        """The output with coins thrown."""
+        stands = np.random.default_rng(seed).random(len(self.stands)) < np.array(self.stands)
+        return Text(stands, self.limit, self.early)
+
+
+def _texts(subject: Subject, sample: int, layer: int) -> dict[str, Likely]:
+    said = {
+        name: subject.trace(of, sample)
+        for name, of in (("draft", _draft(LENGTH)), ("early", _early(layer)), ("bits", BITS))
+    }
+    if said["draft"].tokens != said["early"].tokens:
+        raise InputError(f"prompt {sample}: the target's text differs from run to run")
+    early, limit = np.array(said["early"].rank), said["draft"].limit
+    return {name: Likely(said[name].stands, early, limit) for name in ("draft", "bits")}
+
+
+def _costs(subject: Subject, record: SimulationRecord, samples: range) -> tuple[Costs, Costs]:
+    """Costs of calls alone, and of those of two processes that work at the same time."""
+    alone, together = list[Round](), list[Round]()
+    by_rows: dict[int, list[Round]] = {rows: [] for rows in ROWS}
+    for turn, n in enumerate([samples[0], *samples]):  # the first warms up
+        runs = {of: subject.rounds(of, n) for of in ("plain", *map(_draft, LENGTHS))}
+        ahead = subject.rounds(_ahead(LENGTH), n)
+        batches = {rows: subject.rounds(_draft(LENGTH), n, rows) for rows in ROWS}
+        if not turn:
+            continue
+        alone += [one for rounds in runs.values() for one in rounds]
+        together += ahead
+        for rows, rounds in batches.items():
+            by_rows[rows] += [one for one in rounds if one.width == LENGTH]
+    target, spread = target_costs(alone)
+    target_beside, spread_beside = target_costs(together)
+    drafts = {rows: draft_cost(rounds) for rows, rounds in by_rows.items()}
+    beside = draft_cost_beside([one for one in together if one.width == LENGTH], LENGTH + 1)
+    told = {
+        **{f"target, {n} drafted": t for n, t in target.items()},
+        **{f"target, {n} drafted, beside a drafter": t for n, t in target_beside.items()},
+        **{f"drafter, {rows} rows": t for rows, (t, _) in drafts.items()},
+        "drafter, beside the target": beside[0],
+    }
+    record.costs = {name: 1e3 * seconds for name, seconds in told.items()}
+    spreads = [
+        *spread.values(),
+        *spread_beside.values(),
+        *(q for _, q in drafts.values()),
+        beside[1],
+    ]
+    record.quartiles = {
+        name: (1e3 * low, 1e3 * high) for name, (low, high) in zip(told, spreads, strict=True)
+    }
+    return (
+        Costs(target, {rows: t for rows, (t, _) in drafts.items()}),
+        Costs(target_beside, {1: beside[0]}),
+    )
+
+
+def _calibrate(
+    subject: Subject,
+    record: SimulationRecord,
+    texts: Mapping[int, Likely],
+    costs: Costs,
+    beside: Costs,
+) -> None:
+    """Foretell the clock of what runs here, on prompts whose costs were not measured."""
+    checked: dict[str, tuple[Schedule, Costs]] = {"plain": (plain, costs)}
+    checked |= {_draft(n): (drafting(n), costs) for n in CHECKED}
+    checked[_ahead(LENGTH)] = drafting_ahead(LENGTH), beside
+    seen: dict[str, list[float]] = {name: [] for name in checked}
+    for n in texts:
+        for name in checked:
+            stats = subject.run(name, n)
+            seen[name] += [stats.loop_seconds / sum(stats.emitted)]
+    for name, (schedule, own) in checked.items():
+        told = [_seconds(text, schedule, own) / len(text.stands) for text in texts.values()]
+        record.clock[name] = float(np.mean(seen[name])), float(np.mean(told))
+
+
+def systems(part: float, costs: Costs) -> dict[str, tuple[str, Schedule]]:
+    """What is simulated, by name: whose acceptance it has, and its schedule.
+
+    Args:
+        part: of the target's layers that have run when a middle one tells.
+    """
+    half = HALF * costs.call(0)
+    return {
+        f"draft, {LENGTH} tokens, one device": ("draft", drafting(LENGTH)),
+        f"PEARL, {LENGTH} tokens, two devices": ("draft", drafting_ahead(LENGTH)),
+        **{
+            f"Mirror-SD, {LENGTH} tokens, {k} candidates": ("draft", mirrored(LENGTH, k, part))
+            for k in (0, *CANDIDATES)
+        },
+        f"ELMoE-3D's bits, {LENGTH} tokens": ("bits", drafting(LENGTH, call=half)),
+    }
+
+
+def _speedup(texts: list[Likely], schedule: Schedule, costs: Costs, scale: float) -> Paired:
+    scaled = replace(costs, scale=scale)
+    ratios = [_seconds(t, plain, costs) / _seconds(t, schedule, scaled) for t in texts]
+    return ratio_interval(ratios)
+
+
+def _seconds(text: Likely, schedule: Schedule, costs: Costs) -> float:
+    return float(np.mean([seconds_of(schedule, text.drawn(n), costs) for n in range(DRAWS)]))

@@ -1,0 +1,99 @@
+"""Acceptance of a drafter at every place of a text, recorded along the target's own output."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import Tensor
+
+from mmspec.draft.guarded import GuardedDrafter
+from mmspec.engine.coins import RoundCoins
+from mmspec.engine.draft import Context, Draft, Scores, Verdict
+from mmspec.engine.laws import Categorical, OneHot
+
+MODULES = ("mmspec.pipelines.image.token_pipeline", "mmspec.pipelines.vlm.generate")
+
+
+@dataclass
+class Trace:
+    """What a drafter would have said at every place of an output.
+
+    Behind the first n tokens of an output, whatever way they came about, the next one x was an
+    accepted draft with probability min(1, q(x)/p(x)): the token rule emits it by acceptance with
+    probability min(p, q), and with probability p in all. So one record along the output serves
+    drafts of every length.
+
+    Attributes:
+        tokens: the output.
+        stands: min(1, q/p) of each of them.
+        rank: tokens that the drafter holds to be likelier.
+        limit: tokens that the output might have had.
+    """
+
+    tokens: list[int] = field(default_factory=list)
+    stands: list[float] = field(default_factory=list)
+    rank: list[int] = field(default_factory=list)
+    limit: int = 0
+
+
+class Asked(GuardedDrafter):
+    """Asks a drafter for one token a round, which nobody judges, and notes what it said.
+
+    Args:
+        trace: where it is noted.
+    """
+
+    def __init__(self, drafter: Any, vocab_size: int | None, most: int, *, trace: Trace) -> None:
+        super().__init__(drafter, vocab_size, most)
+        self.trace = trace
+        self._said: Draft | None = None
+
+    def propose(self, context: Context, budget: list[int], coins: RoundCoins) -> Draft:
+        self._said = super().propose(context, [1] * context.rows, coins)
+        if self.fault is not None:
+            raise RuntimeError(f"the drafter failed: {self.fault}")
+        none = torch.zeros_like(self._said.lengths)
+        return Draft(self._said.tokens[:, :0], none, Categorical(torch.zeros(0)))
+
+    def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
+        assert self._said is not None
+        law = law_of(self._said, scores.probs.shape[-1])
+        token = int(verdict.last)
+        p, q = float(scores.probs[0, 0, token]), float(law[token])
+        self.trace.limit = context.limit
+        self.trace.tokens.append(token)
+        self.trace.stands.append(min(1.0, q / p))
+        self.trace.rank.append(int((law > q).sum()))
+        super().observe(context, self._said, scores, verdict)
+
+
+def law_of(draft: Draft, vocab_size: int) -> Tensor:
+    """Law `[V]` of the first node of a batch of one; all zeros where nothing is drafted."""
+    law = torch.zeros(vocab_size, device=draft.tokens.device)
+    if not draft.nodes or not int(draft.lengths[0]):
+        return law
+    if isinstance(draft.law, OneHot):
+        law[draft.tokens[0, 0]] = 1.0
+        return law
+    assert isinstance(draft.law, Categorical)
+    law[: draft.law.probs.shape[-1]] = draft.law.probs[0, 0]
+    return law
+
+
+@contextmanager
+def recording() -> Iterator[Trace]:
+    """What runs inside is plain decoding, in which a method's drafter is asked at every place."""
+    trace = Trace()
+
+    def asked(drafter: Any, vocab_size: int | None, most: int) -> Asked:
+        return Asked(drafter, vocab_size, most, trace=trace)
+
+    with ExitStack() as stack:
+        for module in MODULES:
+            stack.enter_context(patch(f"{module}.GuardedDrafter", asked))
+        yield trace
