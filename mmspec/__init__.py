@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from .errors import InputError
     from .methods import SpecConfig
     from .models.embedded import embedded_folder
-    from .models.heads.loading import load_head
+    from .models.heads.loading import load_head, load_judge
     from .models.transformers.grammar import GrammarProcessor
     from .pipelines.continuous.pipeline import ContinuousImagePipeline
     from .pipelines.image.pipeline import ImagePipeline
@@ -38,6 +38,7 @@ __all__ = [
     "embedded_folder",
     "enable_speculation",
     "load_head",
+    "load_judge",
 ]
 
 _LAZY = {
@@ -55,6 +56,7 @@ _LAZY = {
     "embedded_folder": "mmspec.models.embedded:embedded_folder",
     "enable_speculation": "mmspec.pipelines.vlm.generate:enable_speculation",
     "load_head": "mmspec.models.heads.loading:load_head",
+    "load_judge": "mmspec.models.heads.loading:load_judge",
 }
 
 

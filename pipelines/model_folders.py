@@ -24,7 +24,7 @@ def components_in(folder: Path, modality: Modality) -> set[str]:
     """Names of a folder's components, as in `ResolvedConfig.needs`."""
     if modality == "vlm":
         heads = {f"heads/{home.parent.name}" for home in folder.glob("heads/*/config.json")}
-        parts = {name for name in ("drafter", "experts") if (folder / name).is_dir()}
+        parts = {name for name in ("drafter", "experts", "judge") if (folder / name).is_dir()}
         return heads | parts
     index = folder / "model_index.json"
     listed = read_object(index) if index.exists() else {}

@@ -58,6 +58,7 @@ TESTS: dict[str, tuple[str, int]] = {
     "engine/accept/guess": ("draft/ahead", 4),
     "engine/accept/in_turn": ("engine/accept/recursive", 3),
     "engine/accept/gaussian/independent": ("engine/accept/gaussian/parts", 1),
+    "engine/accept/judge": ("engine/accept/judge", 4),
     "engine/accept/kseq": ("engine/accept/kseq", 4),
     "engine/accept/lantern/lantern": ("engine/accept/lantern/lantern", 6),
     "engine/accept/lantern/released": ("engine/accept/lantern/released", 2),

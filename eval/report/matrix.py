@@ -35,7 +35,7 @@ def takes(pipeline: str | None, config: ResolvedConfig) -> bool:
     """
     needs = {part.split("/")[0] for part in config.needs}
     if pipeline is None:
-        return needs <= {"drafter", "heads"} and not config.unverified
+        return needs <= {"drafter", "heads", "judge"} and not config.unverified
     # the experts of a verdict are pipelines of their own
     return needs <= {"experts", *resolve(pipeline)._optional_components}
 

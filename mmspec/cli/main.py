@@ -185,7 +185,7 @@ def build_parser() -> argparse.ArgumentParser:
         "recipe",
         help="image-tokenizer, image-target, image-drafter, image-upsampler, image-spatial, "
         "image-head, kl-autoencoder, mar, video-autoencoder, video, clip, vlm, vlm-adapter, "
-        "vlm-head, text-head or text-drafter",
+        "vlm-judge, vlm-head, text-head or text-drafter",
     )
     train.add_argument(
         "--pipeline", type=Path, default=Path("runs/image"), help="folder of the pipeline"
@@ -212,7 +212,12 @@ def build_parser() -> argparse.ArgumentParser:
     train.add_argument(
         "--reference", help="trained head of the folder, by which places to learn from are chosen"
     )
-    options.add_pairs(train, "--set", "NAME=VALUE", "size of a draft head or a drafter; repeatable")
+    options.add_pairs(
+        train,
+        "--set",
+        "NAME=VALUE",
+        "size of a draft head or a drafter, or what a judge learns from; repeatable",
+    )
     train.add_argument("--device", default="cpu", help="cpu or cuda")
     train.add_argument("--precision", choices=("float32", "bfloat16"), help="of the arithmetic")
 

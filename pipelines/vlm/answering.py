@@ -13,7 +13,7 @@ from transformers.generation.streamers import BaseStreamer
 from ...engine.draft import Context
 from ...errors import InputError
 from ...methods import ResolvedConfig, SpecConfig
-from ...models.heads.loading import DraftHeads, load_head
+from ...models.heads.loading import DraftHeads, load_head, load_judge
 from ..base import OnStep, SpeculativePipeline, row_seeds
 from ..loading import Loading
 from ..output import VlmOutput, VlmStats
@@ -28,8 +28,8 @@ _KEPT = 8  # configurations whose networks stay prepared
 class AnsweringPipeline(SpeculativePipeline):
     """A language model of transformers, with a drafter or draft heads beside it or none.
 
-    Subclasses have the components `model`, `drafter`, `drafter_tokenizer` and `heads`, and make the
-    inputs of prompts.
+    Subclasses have the components `model`, `drafter`, `drafter_tokenizer`, `heads` and `judge`, and
+    make the inputs of prompts.
     Whoever is its `listener` hears of all answers, see `OnlineLearner`.
     """
 
@@ -55,11 +55,14 @@ class AnsweringPipeline(SpeculativePipeline):
 
     @staticmethod
     def load_heads(folder: Path, loading: Loading) -> dict[str, Any]:
-        """The draft heads of a folder, unless others are given."""
-        if "heads" in loading.parts:
-            return {}
-        homes = sorted(path.parent for path in folder.glob("heads/*/config.json"))
-        return {"heads": {home.name: load_head(home, loading.dtype) for home in homes}}
+        """The draft heads and the judge of a folder, unless others are given."""
+        found: dict[str, Any] = {}
+        if "heads" not in loading.parts:
+            homes = sorted(path.parent for path in folder.glob("heads/*/config.json"))
+            found["heads"] = {home.name: load_head(home, loading.dtype) for home in homes}
+        if "judge" not in loading.parts and (folder / "judge").is_dir():
+            found["judge"] = load_judge(folder / "judge", loading.dtype)
+        return found
 
     def answer(
         self,
@@ -159,12 +162,13 @@ class AnsweringPipeline(SpeculativePipeline):
         config = self.speculation.resolve(self.modality) if config is None else config
         small = self.drafter if "drafter" in config.needs else None
         head = None if config.head is None else dict(self.heads or {}).get(config.head.name)
-        known, networks = self._known.pop(config, None), (small, head)
+        judge = self.judge if "judge" in config.needs else None
+        known, networks = self._known.pop(config, None), (small, head, judge)
         own = self.drafter_words if small is not None else None
         both = (None, None) if own is None else (self.words, own)
         made_of = None if known is None else (known.drafting.networks, known.drafting.tokenizers)
         if known is None or known.model is not self.model or made_of != (networks, both):
-            known = SpeculativeGeneration(self.model, config.config, *networks, both)
+            known = SpeculativeGeneration(self.model, config.config, small, head, both, judge)
         self._known[config] = known
         if len(self._known) > _KEPT:
             del self._known[next(iter(self._known))]

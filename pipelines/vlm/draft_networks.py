@@ -1,4 +1,4 @@
-"""Draft networks of a transformers model, and the prompts that they read."""
+"""Draft networks and a judge of a transformers model, and the prompts that they read."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from ...draft.draft_model import TokenModel
 from ...draft.feature.head_model import head_model
 from ...draft.translated import TranslatedModel
 from ...errors import InputError
-from ...methods import ResolvedConfig
+from ...methods import ResolvedConfig, SpecConfig
 from ...methods.parts.heads import BranchOptions
 from ...models.guided import GuidedDecoder
 from ...models.heads.columns import Images
+from ...models.heads.judge import JudgeHead
 from ...models.heads.published.base_decoder import PublishedDecoder
 from ...models.heads.published.decoder import published_decoder
 from ...models.heads.published.eagle_decoder import PublishedEagleDecoder
@@ -39,7 +40,7 @@ PADDING = 512
 
 
 class Drafting:
-    """A draft model or a draft head beside a target, or neither.
+    """A draft model or a draft head beside a target, or neither, and a judge of what they draft.
 
     Vocabularies of target and draft model may differ by rows of padding, or altogether if the
     tokenizers of both are given.
@@ -61,9 +62,10 @@ class Drafting:
         drafter: PreTrainedModel | None = None,
         head: PublishedHead | None = None,
         tokenizers: tuple[Any, Any] = (None, None),
+        judge: JudgeHead | None = None,
     ) -> None:
-        self.target, self.config, self.head = target, config, head
-        self.networks = drafter, head
+        self.target, self.config, self.head, self.judge = target, config, head, judge
+        self.networks = drafter, head, judge
         self.tokenizers = tokenizers
         if (tokenizers[0] is None) != (tokenizers[1] is None):
             raise InputError("a drafter of other words needs both tokenizer and drafter_tokenizer")
@@ -80,6 +82,7 @@ class Drafting:
         weights = config.draft_weights
         self.rounded = target.rounded(weights) if config.rounds and weights else None
         self._check_needs()
+        self._check_judge()
         self._head: PublishedDecoder | None = None
         self._made_of: list[int] = []  # its weights, as they were then
         self.refresh()
@@ -102,7 +105,7 @@ class Drafting:
                 "--method verdict --expert FOLDER`"
             )
         wants = None if config.head is None else config.head.name
-        needs = {"drafter", f"heads/{wants}"}
+        needs = {"drafter", "judge", f"heads/{wants}"}
         if config.unverified or set(config.needs) - needs:
             raise InputError(f"method {name!r} is one of our own image pipeline")
         wanted = "drafter" in config.needs
@@ -138,6 +141,25 @@ class Drafting:
                 )
             elif not config.drafter_only:
                 drafter.drafts_for = target.vocab_size
+
+    def _check_judge(self) -> None:
+        name, asked = self.config.method, "judge" in self.config.needs
+        if self.judge is None:
+            if asked:
+                raise InputError(
+                    f"method {name!r} needs a judge and there is none; make it: mmspec train "
+                    "vlm-judge --pipeline FOLDER"
+                )
+            return
+        if not asked:
+            raise InputError(f"method {name!r} asks no judge; leave judge out")
+        self.judge.check(self.target.model)
+        layers = self.target.model.config.get_text_config().num_hidden_layers
+        if self.head is not None and self.head.reads_of(layers):
+            raise InputError(
+                f"a judge reads the target's last hidden states, and the draft head "
+                f"{self.head.method!r} has it keep others; use method 'judge'"
+            )
 
     @staticmethod
     def share_words(one: int, other: int) -> bool:
@@ -223,6 +245,8 @@ class Drafting:
     ) -> GuidedDecoder | None:
         """Draft network for a target that has not started; None: there is none."""
         config = self.config
+        if self.judge is not None:
+            target.watch()
         if self._head is not None:
             images = None
             if isinstance(prompt, VisualPrompt):
@@ -256,6 +280,12 @@ class Drafting:
             rows = len(stats.calls)  # those without a condition stand behind them
             stats.draft_visual_tokens = self._head.visual()[:rows]
             stats.branches = self._head.branches()[:rows]
+
+
+def config_of_head(head: PublishedHead) -> SpecConfig:
+    """Configuration of a head where nobody gives one: as many tokens as its files name."""
+    given: dict[str, Any] = {"num_draft_tokens": head.length} if head.length else {}
+    return SpecConfig(head.method, **given)
 
 
 def without_pictures(ids: Tensor, mask: Tensor | None, config: Any) -> tuple[Tensor, Tensor]:

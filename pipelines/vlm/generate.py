@@ -22,6 +22,7 @@ from ...engine.loop import run
 from ...engine.protocols import Engine
 from ...errors import InputError
 from ...methods import SpecConfig, config_of
+from ...models.heads.judge import JudgeHead
 from ...models.heads.published.head import PublishedHead
 from ...models.token_grid import TokenGrid
 from ...models.transformers.cache_view import CACHE_NAMES
@@ -37,7 +38,7 @@ from ..output import VlmStats
 from ..parts import finish, token_offers
 from ..stopping import Stops
 from .call_arguments import CallArguments
-from .draft_networks import Drafting, visual_tokens
+from .draft_networks import Drafting, config_of_head, visual_tokens
 from .handed_cache import HandedCache
 from .memory import Memory
 from .request import Listener, Request, TokenStream
@@ -55,6 +56,7 @@ def enable_speculation(
     listener: Listener | None = None,
     tokenizer: PreTrainedTokenizerBase | None = None,
     drafter_tokenizer: PreTrainedTokenizerBase | None = None,
+    judge: JudgeHead | None = None,
 ) -> None:
     """Let `model.generate(...)` speculate from now on; nothing else has to change.
 
@@ -86,12 +88,13 @@ def enable_speculation(
             that have one. It is moved to where the model is, in its dtype.
         listener: hears of every generation, such as an `OnlineLearner`.
         tokenizer, drafter_tokenizer: of the model and of a drafter with other words.
+        judge: for this very model (`mmspec.load_judge`), for methods that ask one.
 
     Raises:
         InputError: the model or the combination can't speculate.
     """
     words = tokenizer, drafter_tokenizer
-    speculation = SpeculativeGeneration(model, config, drafter, head, words)
+    speculation = SpeculativeGeneration(model, config, drafter, head, words, judge)
     speculation.listener = listener
     disable_speculation(model)
     speculation.before = vars(model).get("generate")
@@ -112,12 +115,6 @@ def speculation_of(model: PreTrainedModel) -> SpeculativeGeneration | None:
     """The speculation of a model, once it is enabled."""
     found = getattr(vars(model).get("generate"), "__self__", None)
     return found if isinstance(found, SpeculativeGeneration) else None
-
-
-def _of_head(head: PublishedHead) -> SpecConfig:
-    """How to draft with a head where nobody says: as many tokens as its files name."""
-    given: dict[str, Any] = {"num_draft_tokens": head.length} if head.length else {}
-    return SpecConfig(head.method, **given)
 
 
 class SpeculativeGeneration:
@@ -147,17 +144,18 @@ class SpeculativeGeneration:
         drafter: PreTrainedModel | None = None,
         head: PublishedHead | None = None,
         tokenizers: tuple[Any, Any] = (None, None),
+        judge: JudgeHead | None = None,
     ) -> None:
         if getattr(type(model), "generate", None) is not GenerationMixin.generate:
             raise InputError(f"{type(model).__name__} does not generate as transformers' models do")
         self.model, self.target = model, probed(model)
         if config is None and head is not None:
-            config = _of_head(head)
+            config = config_of_head(head)
         if config is None:
             config = "draft" if drafter is not None else self.target.method
         self.config = config_of(config).resolve(self.target.modality)
         self.target.round_weights(self.config.config.target_weights)
-        self.drafting = Drafting(self.target, self.config, drafter, head, tokenizers)
+        self.drafting = Drafting(self.target, self.config, drafter, head, tokenizers, judge)
         self.before: Any = None  # a `generate` of the object's own
         self._costs, self._notices, self._table = Costs(), Notices(), SuccessorTable()
         self._trigrams = LivingTrigrams()
@@ -229,7 +227,7 @@ class SpeculativeGeneration:
         device = self.target.embeddings.device
         stops = Stops.of(stopping_criteria)
         told = generation_config, inputs, device, call.given, own, self.at_once
-        request = Request(input_ids, logits_processor, stops, *told)
+        request = Request(input_ids, logits_processor, stops, *told, soft=self.config.rule.soft)
         stats = VlmStats(method=self.config.method)
         stats.prompt_tokens = request.mask.sum(1).tolist()
         memory = self.memory if call.cache is None else call.cache
@@ -324,6 +322,7 @@ class SpeculativeGeneration:
             table=lambda: self._table,
             trigrams=lambda: self._trigrams,
             eos=lambda: stops.eos,
+            judge=lambda: drafting.judge,
         )
         length = config.build_length(offers)
         rule = config.build_rule(offers, 0.0 if request.greedy else 1.0)

@@ -14,6 +14,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.generation.streamers import BaseStreamer
 
 from ...errors import InputError
+from ...models.heads.judge import JudgeHead
 from ...models.heads.published.head import PublishedHead
 from ...models.transformers.prompt_inputs import Question, process_questions
 from ...models.transformers.text_folder import TOKENIZER, is_text, load_text
@@ -35,7 +36,7 @@ class VlmPipeline(AnsweringPipeline):
 
     Folders are in transformers' own layout: the model and its processor as `save_pretrained` writes
     them; a drafter, with its processor if that is another, in the folder `drafter`; draft heads in
-    `heads/NAME`, where `mmspec train vlm-head` puts them.
+    `heads/NAME` and a judge in `judge`, where `mmspec train` puts them.
 
     Args:
         model: the target, such as `LlavaForConditionalGeneration`.
@@ -46,6 +47,7 @@ class VlmPipeline(AnsweringPipeline):
         drafter_tokenizer: its tokenizer, if it has other tokens than the model: then it drafts
             among those that both have, and reads the prompt in its own.
         heads: draft heads by name, for methods that have one.
+        judge: of drafted tokens, for methods that ask one.
 
     Raises:
         InputError: the model's family is unknown here, or a head has another's name.
@@ -68,6 +70,7 @@ class VlmPipeline(AnsweringPipeline):
         drafter_processor: Any = None,
         heads: Mapping[str, PublishedHead] | None = None,
         drafter_tokenizer: PreTrainedTokenizerBase | None = None,
+        judge: JudgeHead | None = None,
     ) -> None:
         super().__init__(locals())
         check_family(model.config.model_type)

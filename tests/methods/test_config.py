@@ -66,6 +66,8 @@ OTHER: dict[str, Any] = {  # than the default
     "cool_delta": 2.0,
     "cool_nu": 0.3,
     "cool_length": 3,
+    "judge_threshold": 0.3,
+    "judge_floor": 0.3,
     "local_threshold": 0.3,
     "local_radius": 2,
     "local_criterion": "ratio",
@@ -90,6 +92,7 @@ ELSE = {
     "relaxed": None,
     "spatial": TARGET,
     "rounded": TARGET,
+    "judge": SimpleNamespace(threshold=0.5),
 }
 
 
@@ -149,7 +152,7 @@ def idle(make: Callable[[ResolvedConfig], list[Any]], config: ResolvedConfig) ->
 CHAINS = ("model", "early-exit", "rounded", "nested", "lookup")
 CHAINS += ("jacobi", "coupled-jacobi", "gumbel-jacobi")
 GROWN = ("tree", "dynamic-tree", "merged", "recycling", "trigram")
-RULES = ("token", "block", "lantern", "lantern++", "grouped", "cool")
+RULES = ("token", "block", "lantern", "lantern++", "grouped", "cool", "judge")
 LENGTHS = ("constant", "heuristic", "goodput", "confidence", "specdec++")
 # read by the pipeline itself: see where `Drawing`, `TokenTarget` and `VideoRun` are made
 ELSEWHERE = {"upsampler", "draft_guidance", "draft_temperature", "local_turns", "local_window"}

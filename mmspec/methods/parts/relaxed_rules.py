@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from ..options import Options, option
-from ..part import Offers, Preset, Rule
+from ..part import Drafter, Offers, Preset, Rule
 from .shared import NearestOptions
 
 
@@ -51,6 +51,33 @@ class CoolOptions(Options):
     )
     cool_nu: float = option(0.7, "how much less it is relaxed from token to token", 0, 100)
     cool_length: int = option(8, "tokens over which it is relaxed by cool_delta on average", 1, 256)
+
+
+class JudgeOptions(Options):
+    judge_threshold: float | None = option(
+        None,
+        "how sure a judge must be that a token will do; less is faster and further off, at 0 it is "
+        "not asked; none: as it was trained",
+        0,
+        1,
+    )
+    judge_floor: float = option(
+        0.1, "probability that a token needs at least for a judge to take it", 0, 1
+    )
+
+    def needs(self) -> tuple[str, ...]:
+        """The judge, if it is asked."""
+        return () if self.judge_threshold == 0 else ("judge",)
+
+
+def _read(options: Any, drafter: Drafter) -> str | None:
+    """Why not: a judge looks at states of tokens that the target has read."""
+    if drafter.ahead and options.judge_threshold != 0:
+        return (
+            f"drafter {drafter.name!r} guesses a token that the target has not read, and rule "
+            "'judge' looks at what it made of it; use drafter 'model', or judge_threshold 0"
+        )
+    return None
 
 
 def _lantern(name: str, own: str, summary: str, options: type, paper: str, **more: str) -> Rule:
@@ -106,6 +133,37 @@ PARTS = (
         contract="bounded",
         greedy=True,
         paper="Li et al. 2026",
+    ),
+    Rule(
+        "judge",
+        ".judge:JudgeRule",
+        "a token stands that is likely enough, and that a judge takes if one is asked",
+        JudgeOptions,
+        {"threshold": "judge_threshold", "floor": "judge_floor"},
+        contract="lossy",
+        soft=True,
+        check=_read,
+        paper="Bachmann et al. 2025",
+    ),
+    Preset(
+        "judge",
+        "model",
+        "judge",
+        "a smaller model drafts; a head on the target's states says which tokens will do",
+        knob="judge_threshold",
+        sweep=(0.9, 0.7, 0.5, 0.3),
+        serves=("vlm",),
+    ),
+    Preset(
+        "likely",
+        "model",
+        "judge",
+        "a smaller model drafts; what the target finds likely enough will do",
+        role="sceptic",
+        knob="judge_floor",
+        sweep=(0.3, 0.1, 0.03, 0.01),
+        settings={"judge_threshold": 0.0},
+        serves=("vlm",),
     ),
     Preset(
         "lantern",

@@ -14,9 +14,10 @@ from ...errors import InputError
 from ...files import read_object
 from ...methods.registry import HEADS
 from ..hub import downloaded
-from ..loading import cast
+from ..loading import cast, load_model
 from .formats.files import HeadFiles
 from .formats.registry import read_head
+from .judge import JudgeHead
 from .published.head import PublishedHead
 
 
@@ -51,6 +52,15 @@ def load_head(
         )
     head = read_head(HeadFiles.read(folder), kind)
     return cast(head, dtype)
+
+
+def load_judge(folder: str | Path, dtype: torch.dtype = torch.float32) -> JudgeHead:
+    """The judge of drafted tokens from its files, in `dtype`, on the CPU.
+
+    Raises:
+        InputError: the folder holds none, or its weights don't fit its config.
+    """
+    return load_model(JudgeHead, folder, dtype)
 
 
 def head_folder(folder: str | Path) -> Path:

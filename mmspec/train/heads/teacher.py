@@ -21,7 +21,7 @@ from ...engine.coins import ProductionCoins
 from ...engine.draft import Context, Draft, Scores, Verdict
 from ...engine.length.constant import ConstantLength
 from ...engine.loop import run
-from ...engine.protocols import Drafter, Engine
+from ...engine.protocols import AcceptanceRule, Drafter, Engine
 from ...engine.stats import SpecStats
 from ...engine.warp import Warp
 from ...models.guided import GuidedDecoder
@@ -86,16 +86,19 @@ class Teacher:
         length: int,
         seeds: list[int],
         ends: tuple[int, ...] | None = None,
+        rule: AcceptanceRule | None = None,
     ) -> tuple[Context, SpecStats]:
         """Answers of a prompted target, of which a drafter drafts up to `length` tokens a round.
 
         Args:
             seeds: one a prompt.
             ends: tokens that end an answer; None: the model's own.
+            rule: judges the drafts; None: the token rule.
         """
         device, stats = target.prefix.device, SpecStats()
         coins = ProductionCoins(seeds, device)
-        target_of = TokenTarget(target), drafter, TokenRule(), ConstantLength(length), coins
+        judged = rule or TokenRule()
+        target_of = TokenTarget(target), drafter, judged, ConstantLength(length), coins
         engine = Engine(*target_of, (self.ends if ends is None else ends) or None)
         with self.decoder.repacked():
             return run(engine, len(seeds), target.limit, stats, device=device), stats

@@ -19,6 +19,7 @@ from mmspec.eval.report import matrix
 from mmspec.eval.schema import MethodResult, Report
 from mmspec.methods import PIPELINES, presets, serving
 from mmspec.models.heads.formats.registry import FORMATS
+from mmspec.models.heads.judge import JudgeHead
 from mmspec.models.packaged import PACKAGED
 
 KINDS = {
@@ -58,7 +59,9 @@ def headless(modality) -> dict[str, SpecConfig]:
 
 
 def test_what_pipelines_take(tiny_folder):
-    of_text = VlmPipeline(answering.model(3, 0), answering.processor(), answering.model(1, 1))
+    model, small = answering.model(3, 0), answering.model(1, 1)
+    judge = JudgeHead(model.config.get_text_config().hidden_size)
+    of_text = VlmPipeline(model, answering.processor(), small, judge=judge)
     pipes = {
         "LlamaGen": ImagePipeline.from_pretrained(tiny_folder),
         "LLaVA, Qwen-VL, InternVL, …": of_text,
@@ -79,8 +82,10 @@ def test_what_enable_speculation_takes():
         big, small = (LlamaForCausalLM(LlamaConfig(**sizes, num_hidden_layers=n)) for n in (2, 1))
 
     def enable(config: SpecConfig) -> None:
-        drafter = small.eval() if "drafter" in config.resolve("vlm").needs else None
-        mmspec.enable_speculation(big.eval(), config, drafter=drafter)
+        needs = config.resolve("vlm").needs
+        drafter = small.eval() if "drafter" in needs else None
+        judge = JudgeHead(16) if "judge" in needs else None
+        mmspec.enable_speculation(big.eval(), config, drafter=drafter, judge=judge)
 
     for name, config in headless("vlm").items():
         assert matrix.takes(None, config.resolve("vlm")) == allowed(enable, config), name

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch import nn
+from small_llava import save_small_llava
 from toy_vlm import TRAINED
 
 from mmspec.cli.main import main
@@ -26,13 +26,10 @@ from mmspec.models.transformers.prompt_inputs import process_questions
 from mmspec.models.transformers.vlm_folder import load_vlm
 from mmspec.train import recipes
 from mmspec.train.heads import pool
-from mmspec.train.tokenizers import exchange_tokenizer
 from mmspec.train.trainer import TrainConfig, Trainer
 from mmspec.train.vlm import prompts as vlm_prompts
-from mmspec.train.vlm import target as vlm_target
 from mmspec.train.vlm.head import VlmHeadRecipe
 from mmspec.train.vlm.prompts import ShapesPrompts
-from mmspec.train.vlm.recipe import build_processor
 from mmspec.train.vlm.teacher import VlmTeacher
 
 METHODS = TRAINED
@@ -44,18 +41,7 @@ SETTINGS = {"flash": {"latents": "3", "block": "3"}, "dflash": {"block": "3"}}
 def folder(tmp_path_factory):
     """A tiny LLaVA of random weights, whose words depend on what it sees and on each other."""
     path = tmp_path_factory.mktemp("vlm")
-    words = exchange_tokenizer()
-    with pytest.MonkeyPatch.context() as patch, torch.random.fork_rng():
-        torch.manual_seed(0)
-        small = dict(hidden_size=16, intermediate_size=24, num_hidden_layers=2)
-        patch.setattr(vlm_target, "SIDE", 32)
-        patch.setattr(vlm_target, "VISION", {**small, "num_attention_heads": 2})
-        patch.setattr(vlm_target, "TEXT", {"target": {**small, "num_attention_heads": 2}})
-        model = vlm_target.build_model("target", words)
-        for weight in model.parameters():
-            nn.init.normal_(weight, mean=float(weight.ndim == 1), std=0.5)
-        model.save_pretrained(path)
-        build_processor(words, 32, vlm_target.PATCH).save_pretrained(path)
+    save_small_llava(path)
     return path
 
 

@@ -1,0 +1,290 @@
+"""Recipe of a judge of drafted tokens over a frozen vision-language model.
+
+Bachmann et al. 2025 (Judge Decoding): a linear layer on the target's state of a token, learned by
+weighted logistic regression, since few tokens are wrong. Garipov et al. 2025 (AutoJudge): labels
+without annotators, and a threshold by recall.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from PIL import Image
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
+
+from ...draft.draft_model import ModelDrafter
+from ...engine.warp import Warp
+from ...errors import InputError
+from ...files import atomic_folder
+from ...models.heads.fit import TargetFit
+from ...models.heads.judge import JudgeHead
+from ...models.transformers.vlm_folder import load_vlm
+from ...progress import bar
+from ...registry import check_name
+from ...worlds.shapes.exchanges import (
+    LONG_KINDS,
+    Picture,
+    draw,
+    held_out_descriptions,
+    sample_exchange,
+)
+from ..base import BaseRecipe
+from ..card import write_card
+from ..feature_cache import cache_folder, read_cached, write_cached
+from ..trainer import Loss, TrainConfig
+from .head import side_of
+from .prompts import CHARTS, Questions
+from .statements import LenientRule, ends_false, ends_statement, in_false
+from .teacher import VlmTeacher
+
+TOGETHER = 32  # pictures that are described at a time
+DRAFTED = 4  # tokens a round
+LEFT = 0.5  # of the tokens that fall stay
+LIMIT, STATEMENT = 220, 40  # tokens of a description, and of a statement
+SETTINGS = {"pictures": 2400, "recall": 0.9}
+HELD_OUT = 4  # pictures to learn from for one that is held out
+PENALTY = 0.03  # of the squared weights of standardized states
+
+Labels = tuple[Tensor, Tensor, Tensor]
+"""States `[M, D]`, whether the tokens are important `[M]`, and the target's probabilities `[M]`."""
+
+
+class VlmJudgeRecipe(BaseRecipe):
+    """Trains `judge` on the model and the drafter of a pipeline folder.
+
+    The two describe pictures of the shapes world; some tokens that the target rejects are left, and
+    what the world says of their statements is learned, see `statements`.
+
+    Args:
+        config: see `BaseRecipe`; a batch is of labelled tokens.
+        pipeline: folder of the two, in transformers' layout.
+        settings: as text: `pictures` to learn from, and `recall`: the share of the important tokens
+            of held-out pictures that the threshold refuses.
+        rate: learning rate.
+
+    Raises:
+        InputError: there is no drafter, a setting is wrong, or the pictures gave no tokens of both
+            kinds.
+    """
+
+    name = "judge"
+    kind = "VlmPipeline"
+    adamw = 0.0
+    texts: ClassVar[dict[str, str]] = dict(
+        title="Judge of drafted tokens",
+        purpose="says of a token that the target has read and would not say whether its statement "
+        "stays true",
+        data="descriptions by target and drafter of pictures of the shapes world, drawn afresh",
+        held_out="descriptions of pictures that training never shows",
+        limits="any other target, or this one trained further; texts of another kind; what is left "
+        "out of a description",
+    )
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        pipeline: Path,
+        settings: Mapping[str, str] | None = None,
+        rate: float = 1e-2,
+    ) -> None:
+        super().__init__(config, pipeline, rate)
+        self.settings = settings_of(settings or {})
+        if not (pipeline / "drafter").is_dir():
+            raise InputError(f"{pipeline} has no drafter, whose tokens a judge is to learn from")
+        parts = load_vlm(pipeline, torch.float32)
+        small = load_vlm(pipeline / "drafter", torch.float32, ["model"])["model"]
+        self.target = parts["model"].to(config.device).requires_grad_(False)
+        told = parts["processor"], LIMIT
+        self.teacher = VlmTeacher(self.target, *told)
+        self.words = parts["processor"].tokenizer
+        self.drafter = VlmTeacher(small.to(config.device).requires_grad_(False), *told)
+        self.folder = cache_folder(pipeline, "statements", [".", "drafter"])
+        count = round(self.settings["pictures"])
+        self.learned = self.gathered("train", count)
+        self.unseen = self.gathered("held_out", max(1, count // HELD_OUT))
+        states = self.learned[0]
+        self.mean, self.scale = states.mean(0), states.std(0).clamp_min(1e-6)
+        self.model = JudgeHead(states.shape[1])
+        nn.init.zeros_(self.model.score.weight)
+        self.draw = partial(_places, config.batch_size)
+
+    def gathered(self, split: str, count: int) -> Labels:
+        """Labelled tokens of descriptions of `count` pictures, kept beside the pipeline."""
+        file = self.folder / f"{split}-{count}-{self.config.seed}.pt"
+        found = read_cached(file)
+        if found is None:
+            found = self._gather(split, count)
+            write_cached(file, found)
+        states, labels, probs = (part.to(self.config.device) for part in found)
+        if not 0 < int(labels.sum()) < len(labels):
+            raise InputError(
+                f"{count} pictures ({split}) gave {len(labels)} tokens to judge, "
+                f"{int(labels.sum())} of them wrong; some of both kinds are needed: raise pictures"
+            )
+        return states, labels, probs
+
+    def _gather(self, split: str, count: int) -> Labels:
+        """See `gathered`."""
+        parts: list[Labels] = []
+        asked = self._asked(split, count)
+        with bar(f"pictures ({split})", "pictures", count) as told:
+            for first in range(0, count, TOGETHER):
+                some = asked[first : first + TOGETHER]
+                parts.append(self.described([p for p, _ in some], [t for _, t in some], first))
+                told.update(len(some))
+        states, labels, probs = (torch.cat(part).cpu() for part in zip(*parts, strict=True))
+        return states, labels, probs
+
+    def _asked(self, split: str, count: int) -> list[tuple[Picture, str]]:
+        """Pictures and requests for descriptions."""
+        if split == "held_out":
+            lines = held_out_descriptions(count, seed=1)  # not those of the fixed lists
+            return [(line.picture(), line.question) for line in lines]
+        asked = []
+        rng = np.random.default_rng([self.config.seed, 2])
+        for _ in range(count):
+            picture, exchange = sample_exchange(rng, LONG_KINDS[int(rng.random() < CHARTS)])
+            asked.append((picture, exchange.question))
+        return asked
+
+    @torch.inference_mode()
+    def described(self, pictures: list[Picture], texts: list[str], first: int) -> Labels:
+        """Labelled tokens of descriptions, greedy and at temperature 1 in turn.
+
+        `first` is the first one's number, of which chance depends.
+        """
+        side = side_of(self.target)
+        shown = Questions([Image.fromarray(draw(p, side)) for p in pictures], texts)
+        numbers = range(first, first + len(pictures))
+        warp = self.teacher.warp([*numbers])
+        target, _ = self.teacher.prompt(shown, warp, 1 + DRAFTED)
+        drafts, _ = self.drafter.prompt(shown, warp, 1 + DRAFTED)
+        target.watch()
+        drafts.drafts = True
+        chance = torch.Generator().manual_seed(self.config.seed * 2**20 + first)
+        rule = LenientRule(self.teacher.decoder, LEFT, self.teacher.ends, chance)
+        drafter = ModelDrafter(drafts)
+        context, _ = self.teacher.answer(target, drafter, DRAFTED, [*numbers], rule=rule)
+        left = rule.left()
+        places = list(zip(left.rows.tolist(), left.places.tolist(), strict=True))
+        label: dict[tuple[int, int], bool] = {}
+        said = [row[:n].tolist() for row, n in zip(context.tokens, context.base, strict=True)]
+        for row, (ids, picture) in enumerate(zip(said, pictures, strict=True)):
+            inside = [place for one, place in places if one == row and place < len(ids)]
+            told = in_false(self.words, ids, inside, picture)
+            label |= {(row, place): false for place, false in told.items()}
+        # no more than one a text: what follows is not told
+        blamed = {row: place for (row, place), false in label.items() if false}
+        asked = Questions([shown.pictures[n] for n in blamed], [texts[n] for n in blamed])
+        own = self.ended(asked, [said[row][:place] for row, place in blamed.items()])
+        for row, ids in zip(blamed, own, strict=True):
+            if ends_false(self.words, ids, pictures[row]):  # the error is the target's
+                del label[row, blamed[row]]
+        chosen = [n for n, place in enumerate(places) if place in label]
+        labels = torch.tensor([label[places[n]] for n in chosen], dtype=torch.bool)
+        return left.states[chosen].float().cpu(), labels, left.probs[chosen].cpu()
+
+    def ended(self, shown: Questions, texts: list[list[int]]) -> list[list[int]]:
+        """Texts as the target goes on with them, greedily, to the end of a statement."""
+        if not texts:
+            return []
+        target, _ = self.teacher.prompt(shown, Warp(0.0), 1 + STATEMENT)
+        lengths, device = [len(text) for text in texts], target.prefix.device
+        ids = pad_sequence([torch.tensor(text).long() for text in texts], batch_first=True)
+        whole, going = [[*text] for text in texts], [True] * len(texts)
+        with self.teacher.decoder.repacked():
+            target.start(len(texts))
+            laws = target.extend(F.pad(ids, (1, 0)).to(device), [-1] * len(texts))
+            last = laws[range(len(texts)), lengths].argmax(-1)
+            for step in range(STATEMENT):
+                for row, token in enumerate(last.tolist()):
+                    if going[row]:
+                        whole[row].append(token)
+                        going[row] = not ends_statement(self.words, token)
+                if not any(going):
+                    break
+                last = target.extend(last[:, None], [n + step for n in lengths])[:, 0].argmax(-1)
+        return whole
+
+    def loss(self, batch: Any, rng: np.random.Generator, step: int) -> Loss:
+        states, labels, _ = self.learned
+        chosen = (torch.as_tensor(batch) * len(labels)).long().to(labels.device)
+        # both kinds weigh the same
+        share = labels.float().mean()
+        labels = labels[chosen]
+        weights = torch.where(labels, 0.5 / share, 0.5 / (1 - share))
+        logits = self.model.score((states[chosen] - self.mean) / self.scale)[:, 0]
+        loss = F.binary_cross_entropy_with_logits(logits, (~labels).float(), weights)
+        penalty = self.model.score.weight.square().sum() / 2
+        return loss + PENALTY * penalty, {"wrong": float(share)}
+
+    def folded(self, model: JudgeHead) -> JudgeHead:
+        """The judge of states as they are, of one of standardized states."""
+        out = copy.deepcopy(model)
+        with torch.no_grad():
+            out.score.weight.div_(self.scale)
+            out.score.bias.sub_(out.score.weight @ self.mean)
+        return out
+
+    @torch.no_grad()
+    def evaluate(self, model: Any) -> dict[str, float]:
+        """Figures of the judge, and of the target's probabilities in its place."""
+        states, labels, probs = self.unseen
+        judged = self.folded(model)(states)
+        threshold = float(judged[labels].quantile(self.settings["recall"]))
+        return {
+            "held_out_auc": roc_auc(judged, ~labels),
+            "held_out_auc_of_probability": roc_auc(probs, ~labels),
+            "held_out_tokens": float(len(labels)),
+            "held_out_wrong": float(labels.float().mean()),
+            "threshold": threshold,
+            "held_out_taken_at_threshold": float((judged[~labels] > threshold).float().mean()),
+        }
+
+    def export(self, model: nn.Module, record: dict[str, Any]) -> None:
+        assert isinstance(model, JudgeHead)
+        whole = self.folded(model)
+        fit = vars(TargetFit.of(self.target))
+        threshold = record["held_out"]["threshold"]
+        judge = JudgeHead(whole.config.hidden_size, threshold, fit)
+        judge.load_state_dict(whole.state_dict())
+        record["config"] |= self.settings | {"tokens": len(self.learned[1])}
+        folder = self.pipeline / self.name
+        with atomic_folder(folder) as part:
+            judge.save_pretrained(part)
+        write_card(folder, record=record, **self.card(record))
+
+
+def settings_of(given: Mapping[str, str]) -> dict[str, float]:
+    """The settings of a judge, as numbers."""
+    settings: dict[str, float] = dict(SETTINGS)
+    for name, text in given.items():
+        check_name("setting of judge", name, SETTINGS)
+        most = 1.0 if name == "recall" else 2.0**20
+        try:
+            settings[name] = float(text)
+        except ValueError as error:
+            raise InputError(f"{name} of judge is a number, not {text!r}") from error
+        if not 0 < settings[name] <= most:
+            raise InputError(f"{name} of judge is above 0 and at most {most:g}, not {text}")
+    return settings
+
+
+def roc_auc(scores: Tensor, positive: Tensor) -> float:
+    """Probability that a positive one of `scores [M]` is above a negative one, ties half."""
+    one, other = scores[positive].double(), scores[~positive].double().sort().values
+    below = torch.searchsorted(other, one) + torch.searchsorted(other, one, right=True)
+    return float(below.double().mean() / (2 * len(other)))
+
+
+def _places(size: int, rng: np.random.Generator, step: int) -> Any:
+    """Places of a step's tokens, as parts of all, in [0, 1)."""
+    return rng.random(size)
