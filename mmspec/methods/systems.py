@@ -79,7 +79,7 @@ SYSTEMS = (
     System("S2D", "one drafter with exits for several targets", "", "1.55×"),
     System("DEER", "a masked-diffusion drafter", "", "5.54× (Qwen3-30B-A3B)"),
     System("S2D2", "a block-diffusion model judges itself", "", "4.7× (SDAR)"),
-    System("LongSpec", "a drafter that reads the target's last keys", "", "3.26×"),
+    System("LongSpec", "a drafter that reads the target's last keys", "longspec", "3.26×"),
     # vocabularies
     System(
         "UAG, USD",

@@ -30,6 +30,7 @@ LAYOUTS = {
     ),
     "dspark": lambda folder: folders.dspark(folder, kind="rnn", **IDS),
     "domino": lambda folder: folders.domino(folder, **IDS),
+    "longspec": folders.longspec,
     "medusa": folders.medusa,
     "hydra": folders.hydra,
     "hydra-prefix": folders.prefix_hydra,

@@ -49,6 +49,8 @@ LAYOUTS = {
     "domino-fill-in": lambda folder: folders.domino(
         folder, target_layer_ids=[0, 1], shift_label=False, pure_draft_prefix_len=0
     ),
+    "longspec": lambda folder: folders.longspec(folder, longspec={"window": 3}),
+    "longspec-bias": lambda folder: folders.longspec(folder, qkv_bias=True),
     "medusa": lambda folder: folders.medusa(folder),
     "hydra": lambda folder: folders.hydra(folder),
     "hydra-prefix": lambda folder: folders.prefix_hydra(folder),
@@ -92,6 +94,11 @@ class Twin:
         text, t = [*committed, *path], self.tensors
         embedded, states = passes.embedded(text)[0], self.states(passes, text)
         root = passes.length + len(committed) - 1  # the last committed column
+        if self.name.startswith("longspec"):
+            body = self.model.model.language_model
+            last = body(inputs_embeds=embedded[None], use_cache=True).past_key_values.layers[-1]
+            keys, values = ([*x[0].transpose(0, 1)] for x in (last.keys, last.values))
+            return self.model.lm_head(naive.longspec(t, self.config, embedded, keys, values, root))
         if self.name == "medusa":
             return naive.medusa(t, states[-1][root - 1])[len(path)]
         if self.name.startswith("hydra"):

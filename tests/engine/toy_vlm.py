@@ -23,6 +23,7 @@ from mmspec.models.loading import cast
 from mmspec.models.setting import Setting
 from mmspec.models.transformers.vlm import VisualPrompt, VlmDecoder
 from mmspec.train.heads.head_batch import HeadBatch
+from mmspec.train.heads.last_layer import LastLayerReader
 
 PICTURE = 16  # columns
 TRAINED = [name for name, part in parts("head").items() if part.trained]  # heads with a recipe
@@ -42,6 +43,7 @@ HEADS: dict[str, tuple[str, dict]] = {
     },
     "dflash": ("dflash", {"block": 4, "joined": 2}),
     "medusa": ("medusa", {"heads": 3}),
+    "longspec": ("longspec", {"window": 4, "block": 3}),
     "hydra": ("hydra", {"heads": 3}),
 }
 
@@ -172,7 +174,8 @@ class Passes:
         answer = torch.arange(mask.shape[1])[None] >= self.length
         numbers = embedded, features * seen[..., None], states * seen[..., None]
         output, embed = self.model.lm_head, self.model.get_input_embeddings()
-        return HeadBatch(*numbers, mask, answer, self.images, output, embed)
+        last = LastLayerReader(VlmDecoder(self.model))
+        return HeadBatch(*numbers, mask, answer, self.images, output, embed, last=last)
 
 
 ANSWER = 7  # tokens
@@ -199,4 +202,5 @@ def batch_of(model, reads: tuple[int, ...] = (), rows=ROWS) -> HeadBatch:
     answer = torch.arange(width).expand(len(rows), -1) >= width - ANSWER
     model.requires_grad_(False)
     output, embed = model.lm_head, model.get_input_embeddings()
-    return HeadBatch(*parts, mask, answer, Images.of(prompt.images), output, embed)
+    last = LastLayerReader(VlmDecoder(model))
+    return HeadBatch(*parts, mask, answer, Images.of(prompt.images), output, embed, last=last)

@@ -116,7 +116,7 @@ def test_under_guidance(pipe, counted):
     assert all(count % 2 == 0 for count in counted)
 
 
-@pytest.mark.parametrize("name", ["eagle", "dflash", "hydra"])
+@pytest.mark.parametrize("name", ["eagle", "dflash", "hydra", "longspec"])
 @pytest.mark.parametrize("family", ["llava", "qwen3_vl"])
 def test_heads_and_positions_of_several_axes(family, name, counted):
     model = vlms.made(family).double()

@@ -21,6 +21,7 @@ from ...models.heads.published.eagle_decoder import (
     PublishedPrefixDecoder,
 )
 from ...models.heads.published.head import PublishedHead
+from ...models.heads.published.longspec_decoder import PublishedLongSpecDecoder
 from ...models.transformers.causal import CausalDecoder
 from .corrected import CorrectedModel
 from .dflash import DFlashModel
@@ -28,6 +29,7 @@ from .eagle import EagleModel
 from .feature_model import FeatureModel
 from .flash import FlashModel
 from .hydra import HydraModel, PrefixHydraModel
+from .longspec import LongSpecModel
 from .peagle import PEagleModel
 
 
@@ -63,5 +65,7 @@ def head_model(
         return CorrectedModel(head, head.network.correction, target, warp)
     if isinstance(head, PublishedDFlashDecoder):
         return DFlashModel(head, target, warp)
+    if isinstance(head, PublishedLongSpecDecoder):
+        return LongSpecModel(head, target, warp)
     assert isinstance(head, PublishedPathDecoder)
     return HydraModel(head, target, images, warp)

@@ -106,6 +106,12 @@ PARTS = (
         paper="Huang et al. 2026",
     ),
     Head(
+        "longspec",
+        ".published.longspec:LongSpecNetwork",
+        "one layer over the target's last keys and values, and a window",
+        paper="Yang et al. 2025",
+    ),
+    Head(
         "medusa",
         ".published.medusa:MedusaNetwork",
         "small heads, each a token further ahead",
@@ -123,6 +129,7 @@ PARTS = (
     head_preset("peagle", "eagle3's head; masked places say the tokens ahead", 5, "block"),
     head_preset("dspark", "dflash's head; each token corrects the next one's law", 6),
     head_preset("domino", "dflash's head; a recurrent network corrects the laws", 6),
+    head_preset("longspec", "a layer of constant memory on the target's last keys", 4),
     head_preset("medusa", "small heads, each a token further ahead", 3),
     head_preset("vispec", "eagle's head; a picture is a vector or two, and one for all text", 6),
     head_preset("specvlm", "eagle's head; the question chooses how a picture is shortened", 6),

@@ -57,7 +57,7 @@ def msd(done: float, rng: np.random.Generator) -> tuple[bool, dict[str, Any]]:
 
 CURRICULA: dict[str, Curriculum] = {
     **dict.fromkeys(("eagle", "eagle3", "specvlm"), levels),
-    **dict.fromkeys(("dflash", "medusa", "hydra"), whole),
+    **dict.fromkeys(("dflash", "medusa", "hydra", "longspec"), whole),
     "flash": slots,
     "vispec": vispec,
     "msd": msd,

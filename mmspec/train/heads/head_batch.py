@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...models.heads.columns import Columns, Images
+
+if TYPE_CHECKING:
+    from .last_layer import LastLayer
 
 AT_ONCE = 256  # laws over whole vocabularies
 
@@ -31,6 +35,7 @@ class HeadBatch:
         tokens: ids `[R, S]`; of an answer's columns at least.
         layer: the output layer itself, for heads that draft some tokens alone.
         kept: what was worked out of it once.
+        last: reads inputs and a mask for what the target's last layer stores of them.
     """
 
     embedded: Tensor
@@ -44,6 +49,7 @@ class HeadBatch:
     tokens: Tensor | None = None
     layer: nn.Module | None = None
     kept: dict[str, Tensor] = field(default_factory=dict)
+    last: Callable[[Tensor, Tensor], LastLayer] | None = None
 
     def columns(self, known: Tensor) -> Columns:
         """The columns that a head reads, with the hidden states `known [R, S, H]` in them."""

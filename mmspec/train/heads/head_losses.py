@@ -18,12 +18,14 @@ from ...models.heads.published.eagle_decoder import inputs_of, read_columns
 from ...models.heads.published.flash import FlashNetwork
 from ...models.heads.published.head import PublishedHead
 from ...models.heads.published.hydra import HydraNetwork, PrefixHydraNetwork
+from ...models.heads.published.longspec import LongSpecNetwork
 from ...models.heads.published.medusa import MedusaNetwork
 from ...models.heads.published.rotary import HeadRotary
 from ...models.llamagen.eagle_head import attend_levels
 from ...models.llamagen.transformer import causal_mask
 from . import objectives
 from .head_batch import HeadBatch
+from .last_layer import Crossing, crossed, crossing
 from .objectives import Objective, Places
 
 ANCHORS = 32  # blocks of a row that a step trains
@@ -83,7 +85,11 @@ def head_loss(
         objective = objectives.vispec if of_features else objectives.cross_entropy
     if of_features and not laws:
         objective = objectives.eagle
-    anchors = _anchors(batch) if isinstance(network, DFlashNetwork) else None
+    anchors: Tensor | Crossing | None = None
+    if isinstance(network, DFlashNetwork):
+        anchors = _anchors(batch)
+    elif isinstance(network, LongSpecNetwork):
+        anchors, batch = crossing(network, batch)
     levels, total, metrics = 0, batch.features.new_zeros(()), {}
     better = None if reference is None else drafted(reference, batch, depth, anchors)
     for levels, places in enumerate(drafted(head, batch, depth, anchors), start=1):
@@ -108,13 +114,17 @@ def _learned(places: Places, better: Places) -> Tensor:
 
 
 def drafted(
-    head: PublishedHead, batch: HeadBatch, depth: int = 1, anchors: Tensor | None = None
+    head: PublishedHead,
+    batch: HeadBatch,
+    depth: int = 1,
+    anchors: Tensor | Crossing | None = None,
 ) -> Iterator[Places]:
     """Places of a batch, with what the head and the target say, by level or token of a draft.
 
     Args:
         depth: levels, of heads that draft from their own states.
-        anchors: columns `[R, A]` at which blocks begin, of heads that draft blocks.
+        anchors: columns `[R, A]` at which blocks begin, of heads that draft blocks; of those that
+            read the target's last layer, what it stores.
     """
     network = head.network
     ids = None if head.vocabulary is None else head.vocabulary.ids.to(batch.features.device)
@@ -123,8 +133,11 @@ def drafted(
         flash = isinstance(network, FlashNetwork)
         pairs = _flash(head, batch) if flash else leveled(head, batch, depth)
     elif isinstance(network, DFlashNetwork):
-        assert anchors is not None
+        assert isinstance(anchors, Tensor)
         pairs = _blocks(head, network, batch, anchors)
+    elif isinstance(network, LongSpecNetwork):
+        assert isinstance(anchors, Crossing)
+        pairs = _crossings(network, batch, anchors)
     else:
         assert isinstance(network, MedusaNetwork | HydraNetwork)
         pairs = _paths(network, batch)
@@ -281,4 +294,16 @@ def _paths(network: MedusaNetwork | HydraNetwork, batch: HeadBatch) -> list[Pair
         else:
             logits = network.head(n)(before)
         pairs.append((logits, places[drafted]))
+    return pairs
+
+
+def _crossings(network: LongSpecNetwork, batch: HeadBatch, what: Crossing) -> list[Pair]:
+    """Pairs of each of the tokens that are drafted from a cache in front of them."""
+    skip = int(batch.ahead(1)[1].any(0).long().argmax())
+    hidden = crossed(network, batch, what, skip)
+    places, drafted = (x[:, skip:] for x in batch.ahead(1))
+    pairs = []
+    for n in range(network.block):
+        counts = drafted & (what.steps[:, skip:] == n)
+        pairs.append((hidden[counts], places[counts]))
     return pairs

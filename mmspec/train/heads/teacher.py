@@ -30,6 +30,7 @@ from ...models.setting import Setting
 from ...models.target import TokenTarget
 from ...models.transformers.prompted import EncodedPrompt, PromptedDecoder, prompted
 from .head_batch import HeadBatch
+from .last_layer import LastLayerReader
 
 Spans = Sequence[Sequence[tuple[int, int]]]
 
@@ -46,6 +47,7 @@ class Teacher:
     Attributes:
         ends: tokens that end an answer.
         temperatures: those of answers, in turn.
+        last: reads texts for what the last layer stores.
     """
 
     temperatures: tuple[float, ...] = (0.0, 1.0)
@@ -60,6 +62,7 @@ class Teacher:
         self.reads = reads
         self.model, self.limit = model, limit
         self.decoder = decoder or prompted(model)
+        self.last = LastLayerReader(self.decoder)
         ends = model.generation_config.eos_token_id
         self.ends = tuple(ends) if isinstance(ends, list | tuple) else (ends,)
         if None in self.ends:
@@ -191,6 +194,7 @@ class Teacher:
             self.decoder.embed,
             torch.cat([asked, tokens], dim=1),
             self.model.get_output_embeddings(),
+            last=self.last,
         )
 
     def on_device(self, example: HeadBatch) -> HeadBatch:

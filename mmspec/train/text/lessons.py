@@ -107,6 +107,7 @@ class TextLessons:
             decoder.embed,
             tokens,
             self.teacher.model.get_output_embeddings(),
+            last=self.teacher.last,
         )
 
 

@@ -29,17 +29,19 @@ from mmspec.models.heads.published.dflash import DFlashNetwork
 from mmspec.models.heads.published.eagle3 import Eagle3Network
 from mmspec.models.heads.published.flash import FlashNetwork
 from mmspec.models.heads.published.hydra import HydraNetwork
+from mmspec.models.heads.published.longspec import LongSpecNetwork
 from mmspec.models.heads.published.medusa import MedusaNetwork
 from mmspec.models.target import TokenTarget
 from mmspec.train.heads.head_losses import blocks_at, forward
+from mmspec.train.heads.last_layer import Crossing, crossed
 
 FEATURES = ["eagle", "eagle3", "vispec", "vispec-4", "msd", "specvlm", "specvlm-sum"]
 FEATURES += ["specvlm-pruning", "specvlm-pooling", "specvlm-text-only"]
 BLOCKS = ["flash", "dflash"]
-DRAFTED = [(name, "chain") for name in [*FEATURES, "hydra", "medusa"]]
+DRAFTED = [(name, "chain") for name in [*FEATURES, "hydra", "medusa", "longspec"]]
 DRAFTED += [(name, "block") for name in BLOCKS]
 BRANCHING = ("tree", "without-replacement")
-DRAFTED += [(name, kind) for name in ("vispec", "hydra") for kind in BRANCHING]
+DRAFTED += [(name, kind) for name in ("vispec", "hydra", "longspec") for kind in BRANCHING]
 
 
 class Oracle:
@@ -72,6 +74,10 @@ class Oracle:
         if isinstance(network, DFlashNetwork):
             hidden = blocks_at(network, self.head.rotary, batch, torch.tensor([[root]]))
             return self.model.lm_head(hidden[0, 0, len(path)])
+        if isinstance(network, LongSpecNetwork):
+            steps = (torch.arange(batch.mask.shape[1])[None] - root).clamp_min(0)
+            what = Crossing(batch.last(batch.embedded, batch.mask), steps)
+            return self.model.lm_head(crossed(network, batch, what)[0, -1])
         if isinstance(network, FlashNetwork):
             return self.model.lm_head(self.slot(batch, root, len(path)))
         hidden = network.before_output(forward(self.head, batch, len(path) + 1)[0][-1][0, -1])
@@ -124,7 +130,13 @@ def test_drafts_are_what_training_sees(name, kind):
 
 @pytest.mark.parametrize(
     ("name", "kind"),
-    [("vispec", "chain"), ("flash", "block"), ("dflash", "block"), ("hydra", "tree")],
+    [
+        ("vispec", "chain"),
+        ("flash", "block"),
+        ("dflash", "block"),
+        ("hydra", "tree"),
+        ("longspec", "tree"),
+    ],
 )
 def test_under_guidance(name, kind):
     """Unconditional rows have neither the picture nor the words."""

@@ -47,7 +47,10 @@ def generation(
 KINDS = [
     (name, "block" if name.split("-")[0] in ("dflash", "peagle") else "chain") for name in LAYOUTS
 ]
-KINDS += [(name, "dynamic") for name in ("eagle3", "vispec", "medusa", "hydra", "hydra-prefix")]
+KINDS += [
+    (name, "dynamic")
+    for name in ("longspec", "eagle3", "vispec", "medusa", "hydra", "hydra-prefix")
+]
 
 
 @pytest.mark.parametrize(("name", "kind"), KINDS)
@@ -76,9 +79,9 @@ def test_greedy_texts_are_the_targets(tmp_path, name, kind):
     ("name", "kind"),
     [
         *[(name, "chain") for name in ("eagle", "vispec", "eagle3", "dspark-rnn", "domino")],
-        *[(name, "chain") for name in ("medusa", "hydra", "hydra-prefix")],
+        *[(name, "chain") for name in ("longspec", "medusa", "hydra", "hydra-prefix")],
         *[(name, "block") for name in ("dflash", "peagle")],
-        *[(name, "tree") for name in ("eagle3", "medusa", "hydra-prefix")],
+        *[(name, "tree") for name in ("longspec", "eagle3", "medusa", "hydra-prefix")],
     ],
 )
 def test_joint_law_of_the_whole_loop(tmp_path, monkeypatch, name, kind):

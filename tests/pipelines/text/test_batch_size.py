@@ -66,7 +66,8 @@ def test_lengths_are_a_sample_s_own(pipe, length):
 
 
 @pytest.mark.parametrize(
-    "name", ["eagle", "eagle3", "flash", "dflash", "medusa", "hydra", "vispec"]
+    "name",
+    ["eagle", "eagle3", "flash", "dflash", "longspec", "medusa", "hydra", "vispec"],
 )
 def test_heads(name):
     words = texts.tokenizer()

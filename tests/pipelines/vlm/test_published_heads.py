@@ -41,6 +41,7 @@ LAYOUTS = {
         folder, deepspec=True, target_layer_ids=[0, 1]
     ),
     "domino": folders.domino,
+    "longspec": folders.longspec,
     "medusa": folders.medusa,
     "hydra": folders.hydra,
     "hydra-prefix": folders.prefix_hydra,

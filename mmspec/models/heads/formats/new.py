@@ -18,6 +18,7 @@ from ..published.eagle3 import Eagle3Network
 from ..published.flash import FlashNetwork
 from ..published.head import FIT, PublishedHead
 from ..published.hydra import HydraNetwork
+from ..published.longspec import WINDOW, LongSpecNetwork
 from ..published.medusa import MedusaNetwork
 from ..published.rotary import HeadRotary
 from ..published.sizes import HeadSizes
@@ -216,6 +217,19 @@ def hydra(new: NewHead, heads: int = 4, blocks: int = 1) -> PublishedHead:
     return made
 
 
+def longspec(new: NewHead, window: int = WINDOW, block: int = 4) -> PublishedHead:
+    """LongSpec; attention and MLP add nothing for a start, and its norm is the target's last."""
+    network = LongSpecNetwork(new.sizes, window, block, normed=True)
+    made = new.head(network, "longspec", length=block)
+    for part in (network.self_attn.o_proj, network.cross_attn.o_proj, network.mlp.down_proj):
+        nn.init.zeros_(part.weight)
+    made.rotary = None  # its positions are the target's
+    last = getattr(getattr(new.target.get_decoder(), "norm", None), "weight", None)
+    if isinstance(last, Tensor) and len(last) == new.config["hidden_size"]:
+        network.norm.load_state_dict({"weight": last.detach()})
+    return made
+
+
 def spread(count: int, layers: int) -> list[int]:
     """Hidden states of `count` layers from the second to the last but two, evenly spread.
 
@@ -229,5 +243,5 @@ def spread(count: int, layers: int) -> list[int]:
 
 MAKERS: dict[str, Callable[..., PublishedHead]] = {
     made.__name__: made
-    for made in (eagle, msd, vispec, specvlm, flash, eagle3, dflash, medusa, hydra)
+    for made in (eagle, msd, vispec, specvlm, flash, eagle3, dflash, medusa, hydra, longspec)
 }

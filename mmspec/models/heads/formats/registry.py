@@ -21,6 +21,7 @@ from .eagle import (
 from .eagle3 import is_eagle3, read_eagle3
 from .files import HeadFiles
 from .hydra import is_hydra, read_hydra
+from .longspec import is_longspec, read_longspec
 from .medusa import is_medusa, read_medusa
 from .mtp import is_mtp, read_mtp
 from .speculators import is_speculators, read_speculators
@@ -57,6 +58,7 @@ FORMATS = (
     HeadFormat("DSpark", ("dspark",), is_deepspec, read_dflash),
     HeadFormat("ViSpec", ("vispec",), is_vispec, read_vispec),
     HeadFormat("EAGLE-3", ("eagle3", "peagle"), is_eagle3, read_eagle3),
+    HeadFormat("LongSpec", ("longspec",), is_longspec, read_longspec),
     HeadFormat("Medusa", ("medusa",), is_medusa, read_medusa),
     HeadFormat("Hydra", ("hydra",), is_hydra, read_hydra),
     HeadFormat("SpecVLM", ("specvlm",), is_specvlm, read_specvlm),

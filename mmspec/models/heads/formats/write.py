@@ -22,6 +22,7 @@ from ..published.eagle1 import EagleNetwork, MsdNetwork
 from ..published.eagle3 import Eagle3Network
 from ..published.head import FIT, PublishedHead
 from ..published.hydra import HydraNetwork, PrefixHydraNetwork
+from ..published.longspec import LongSpecNetwork
 from ..published.medusa import MedusaNetwork
 from ..published.mtp import MtpNetwork
 from ..published.sizes import HeadSizes
@@ -79,6 +80,8 @@ def formats_of(head: PublishedHead) -> dict[str, Callable[[PublishedHead, dict[s
         return {"eagle" if type(network) in (EagleNetwork, MsdNetwork) else head.format: _eagle}
     if isinstance(network, MedusaNetwork):
         return {"medusa": _medusa}
+    if isinstance(network, LongSpecNetwork):
+        return {"longspec": _longspec}
     assert isinstance(network, HydraNetwork)
     return {"hydra": _hydra}
 
@@ -261,6 +264,16 @@ def _speculators(head: PublishedHead, verifier: dict[str, Any]) -> Layout:
             **(_correction_keys(head) if kind == "dspark" else {}),
         }
     config |= envelope(kind, f"{title}Speculator", length, verifier, layer_config(head))
+    return config, tensors_of(head), "model.safetensors"
+
+
+def _longspec(head: PublishedHead, verifier: dict[str, Any]) -> Layout:
+    network = head.network
+    assert isinstance(network, LongSpecNetwork)
+    config = {key: head.config[key] for key in LAYER if head.config.get(key) is not None}
+    sizes = network.sizes
+    config |= {"head_dim": sizes.head_dim, "num_key_value_heads": sizes.num_key_value_heads}
+    config["longspec"] = {"window": network.window, "block": network.block}
     return config, tensors_of(head), "model.safetensors"
 
 

@@ -22,6 +22,8 @@ from .eagle_decoder import (
 from .flash import FlashNetwork
 from .head import PublishedHead
 from .hydra import HydraNetwork, PrefixHydraNetwork
+from .longspec import LongSpecNetwork
+from .longspec_decoder import PublishedLongSpecDecoder
 from .medusa import MedusaNetwork
 
 
@@ -104,4 +106,6 @@ def published_decoder(head: PublishedHead, target: CausalDecoder) -> PublishedDe
         return PublishedEagleDecoder(head, target)
     if isinstance(network, DFlashNetwork):
         return PublishedDFlashDecoder(head, target)
+    if isinstance(network, LongSpecNetwork):
+        return PublishedLongSpecDecoder(head, target)
     return PublishedPathDecoder(head, target)

@@ -19,6 +19,7 @@ from .eagle1 import EagleNetwork, MsdNetwork
 from .eagle3 import Eagle3Network
 from .flash import FlashNetwork
 from .hydra import HydraNetwork, PrefixHydraNetwork
+from .longspec import LongSpecNetwork
 from .medusa import MedusaNetwork
 from .mtp import MtpNetwork
 from .rotary import HeadRotary
@@ -38,6 +39,7 @@ METHODS: dict[type[nn.Module], str] = {
     HydraNetwork: "hydra",
     PrefixHydraNetwork: "hydra",
     MtpNetwork: "mtp",
+    LongSpecNetwork: "longspec",
 }
 
 

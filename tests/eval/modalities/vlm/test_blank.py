@@ -89,6 +89,14 @@ def test_the_pipeline_that_it_is_made_of_still_sees(pipe, items):
 
 def test_which_methods_look():
     looking = {"draft", "tree", "eagle", "eagle3", "vispec", "specvlm", "msd", "flash"}
-    others = {"plain", "prompt-lookup", "drafter-only", "hydra", "dflash", "token-recycling"}
+    others = {
+        "plain",
+        "prompt-lookup",
+        "drafter-only",
+        "hydra",
+        "dflash",
+        "token-recycling",
+        "longspec",
+    }
     assert {name for name in looking | others if looks(SpecConfig(name))} == looking
     assert not looks(SpecConfig("eagle", target_compressor="divprune"))

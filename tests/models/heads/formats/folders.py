@@ -281,6 +281,18 @@ def domino(folder, *, state=5, inner=7, **config):
     return write(folder, settings, tensors), {**settings, **extra}, tensors
 
 
+def longspec(folder, *, qkv_bias=False, **config):
+    """The authors' files hold projections that nothing reads, too."""
+    tensors = layer("", qkv_bias=qkv_bias)
+    own = {name: x for name, x in layer("", qkv_bias=qkv_bias).items() if "self_attn" in name}
+    tensors |= {name.replace("self_attn", "cross_attn"): x for name, x in own.items()}
+    for which in ("self", "cross"):
+        tensors[f"post_{which}_attention_layernorm.weight"] = 1 + rand(H)
+    del tensors["post_attention_layernorm.weight"]
+    config = {**SIZES, **config}
+    return write(folder, config, tensors), config, tensors
+
+
 def medusa(folder, *, heads=3, blocks=1, file="medusa_lm_head.pt"):
     tensors = {}
     for k in range(heads):

@@ -133,6 +133,27 @@ def eagle3(tensors, config, embedded, states, positions, sections=None, interlea
     return out
 
 
+def longspec(tensors, config, embedded, keys, values, root):
+    """Output behind the last of the columns `embedded`, from the target's in front of `root`.
+
+    `keys` and `values` of a column have a row a head.
+    """
+    own, last = Layer(tensors, "", config), len(embedded) - 1
+    for position, x in enumerate(embedded):
+        own.remember(own.norm("input_layernorm", x), position)
+    reach = config["longspec"]["window"] + 1 if "longspec" in config else 513
+    own.keys, own.values = own.keys[-reach:], own.values[-reach:]
+    h = embedded[-1] + own.attend(own.norm("input_layernorm", embedded[-1]), last)
+    if root:
+        renamed = {
+            n.replace("cross_attn", "self_attn"): x for n, x in tensors.items() if "cro" in n
+        }
+        cross = Layer(renamed, "", config)
+        cross.keys, cross.values = keys[:root], values[:root]
+        h = h + cross.attend(own.norm("post_self_attention_layernorm", h), last)
+    return h + own.mlp(own.norm("post_cross_attention_layernorm", h))
+
+
 def dflash(tensors, config, states, block, places, first):
     """Outputs behind the final norm of a block at positions from `first` on.
 

@@ -25,6 +25,7 @@ LAYOUTS = {
     "dspark": folders.dspark,
     "dspark-gated": lambda folder: folders.dspark(folder, kind="gated"),
     "domino": folders.domino,
+    "longspec": folders.longspec,
     "medusa": folders.medusa,
     "hydra": folders.hydra,
     "hydra-attn": folders.eagle_attn,
