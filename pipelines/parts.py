@@ -14,15 +14,19 @@ from ..draft.feature.feature_model import EagleDrafter, FeatureModel
 from ..draft.guarded import GuardedDrafter
 from ..draft.nested import NestedDrafter
 from ..draft.self_speculation import SelfDrafter
+from ..engine.accept.restricted import RestrictedRule
 from ..engine.laws import Contract
-from ..engine.protocols import AcceptanceRule, Engine
+from ..engine.protocols import AcceptanceRule, Engine, Target
 from ..engine.stats import SpecStats
 from ..errors import InputError
 from ..methods.part import Offers
 from ..models.codebook_neighbours import Neighbours
 from ..models.guided import GuidedDecoder
+from ..models.pruning import Pruning
 from ..models.target import TokenTarget
 from ..models.token_grid import TokenGrid
+from ..models.transformers.causal import CausalDecoder
+from ..models.transformers.processed_laws import ProcessedTarget
 from ..registry import resolve_own
 from .costs import Costs
 from .notices import Notices
@@ -94,6 +98,25 @@ def own_rule(reference: str) -> AcceptanceRule:
     return rule
 
 
+def pruning(target: Target, rule: AcceptanceRule) -> Target:
+    """The target, which prunes drafts if the rule goes by its first layers.
+
+    Raises:
+        InputError: it can't run a part of its layers, or others look at what it reads.
+    """
+    if not (isinstance(rule, RestrictedRule) and isinstance(target, TokenTarget)):
+        return target
+    if isinstance(target, ProcessedTarget) and (target.law.looks or target.law.keeps):
+        raise InputError(
+            "rule 'restricted' leaves pruned tokens unread, and here a logits processor or "
+            "output_scores looks at all of them; use 'token'"
+        )
+    if isinstance(target.model.decoder, CausalDecoder):
+        target.model.decoder.blocks()  # they must be known to run a part of them
+    target.pruning = Pruning(rule.layers, rule.least, target.model.layers)
+    return target
+
+
 def finish(
     engine: Engine,
     stats: SpecStats,
@@ -113,6 +136,8 @@ def finish(
             stats.own_drafts = guard.drafter.share
         if isinstance(guard.drafter, NestedDrafter):
             stats.inner = guard.drafter.stats
+        if isinstance(engine.target, TokenTarget) and engine.target.pruning is not None:
+            stats.spared = engine.target.pruning.spared
         if whole and stats.emitted and isinstance(engine.target, TokenTarget):
             # at most: rows that are over would not have run to the end
             rounds = _plain_rounds(stats.emitted, at_once or len(stats.emitted))

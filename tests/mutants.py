@@ -65,6 +65,7 @@ TESTS: dict[str, tuple[str, int]] = {
     "engine/accept/local": ("engine/advance engine/accept/local", 5),
     "engine/accept/recursive": ("engine/accept/recursive", 1),
     "engine/accept/gaussian/reflection": ("engine/accept/gaussian/reflection", 5),
+    "engine/accept/restricted": ("engine/accept/restricted", 3),
     "engine/accept/routing": ("engine/accept/routing", 7),
     "engine/accept/token": ("engine/accept/token", 2),
     "engine/accept/tree": ("engine/accept/recursive engine/accept/kseq", 4),

@@ -139,8 +139,7 @@ class Draft:
     """A proposal for every row.
 
     Attributes:
-        tokens: payload `[B, N]` of token ids (vectors `[B, N, C]`, latent blocks
-            `[B, N, F, C, H, W]` for other modalities).
+        tokens: payload: ids `[B, N]`, vectors `[B, N, C]` or blocks `[B, N, F, C, H, W]`.
         lengths: real nodes of each row `[B]`, at most N; nodes from there on are filling.
         law: what the nodes were drawn from.
         parents: `[B, N]`, the node each node follows, -1 for the last committed token; None for a
@@ -230,11 +229,12 @@ class Scores:
     Attributes:
         laws: probabilities of tokens `[B, N + 1, V]`, normal laws of `[B, N + 1, C]`, or in their
             place a reward of the nodes.
-        hidden: the target's last hidden states there `[R, N + 1, D]`, unconditional rows last, for
-            drafters that read them; None: nobody does.
+        hidden: the target's last hidden states there `[R, N + 1, D]`, unconditional rows last;
+            None: nobody reads them.
         logits: what the laws were made of, under guidance, `[B, N + 1, ≤ V]`; None: not kept.
         calls: of the target for them; 0 if it was not asked.
         reread_tokens: committed tokens that were read once more, per row, on the host.
+        early: the laws of an early layer `[B, N + 1, V]`; None: nobody asks.
     """
 
     laws: Tensor | Gaussian | Rewards
@@ -242,6 +242,7 @@ class Scores:
     calls: int = 1
     reread_tokens: list[int] = field(default_factory=list)
     logits: Tensor | None = None
+    early: Tensor | None = None
 
     @property
     def probs(self) -> Tensor:

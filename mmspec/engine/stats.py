@@ -52,6 +52,7 @@ class SpecStats:
         scored: calls of the phase "target", drafts judged or none.
         seconds: wall-clock per phase: prefill, draft, target, verify, resample (local rules),
             update, the pipeline's own.
+        spared: share of layers times nodes that pruned drafts need not run, see `Pruning`.
         own_drafts: passes of the target that its own drafting amounts to, by layers run.
         latency: seconds from when a row began until it had its first token, and until it had its
             last, per row; 0 where there is none.
@@ -73,6 +74,7 @@ class SpecStats:
     scored: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
     own_drafts: float = 0.0
+    spared: float = 0.0
     latency: list[tuple[float, float]] = field(default_factory=list)
     fault: str | None = None
     inner: SpecStats | None = None
@@ -242,6 +244,8 @@ class SpecStats:
         if self.inner is not None:
             within["inner_acceptance_length"] = self.inner.mean_acceptance_length
             within["inner_acceptance_by_position"] = self.inner.acceptance_by_position
+        if self.spared:
+            within["spared"] = self.spared
         return {
             "method": self.method,
             "contract": self.contract,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..errors import InputError
 from ..registry import either
 from . import registry
+from .memory_budget import BUDGET
 from .options import Option, options_of
 from .part import Drafter, Head, Length, Part, Preset, Rule
 from .parts.pipelines import Modality
@@ -81,6 +82,8 @@ def choose(
     for slot in SLOTS:
         if getattr(config, f"{slot}_compressor") is not None:
             found[f"{slot}_keep"] = given.get(f"{slot}_keep", KEEP.default)
+    if rule.judges and drafter.drafts and drafter.tokens == "ids":
+        found[BUDGET.name] = given.get(BUDGET.name, BUDGET.default)
     for name in given:
         if name not in found:
             own = ", ".join(sorted(found)) or "none"
@@ -104,6 +107,8 @@ def readers(name: str) -> list[str]:
     """The parts that have an option, by name."""
     if name in (f"{slot}_keep" for slot in SLOTS):
         return [name.replace("keep", "compressor")]
+    if name == BUDGET.name:
+        return ["drafter"]
     declared = [part for kind in KINDS for part in registry.parts(kind).values()]
     found = [part.name for part in declared if name in options_of(part.options)]
     for method in registry.presets().values():

@@ -34,6 +34,13 @@ def check_combination(config: ResolvedConfig, where: PipelineKind) -> None:
             f"length {length.name!r} watches the tokens of a draft model, and drafter "
             f"{drafter.name!r} is none"
         )
+    carry = [part.name for part, _ in config.drafters if part.settled]
+    if length.recalls and carry:
+        raise InputError(
+            f"length {length.name!r} goes by the laws of earlier drafts, and drafter {carry[0]!r} "
+            "drafts the same tokens again, which these laws depend on: the output would have "
+            "another law; use 'goodput'"
+        )
     own = not drafter.drafts  # nothing is judged: a rule that nobody asked for is of no account
     for part, idle in ((drafter, own), (rule, own and config.config.rule is None)):
         if part.tokens != tokens and not idle:

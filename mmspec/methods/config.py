@@ -12,6 +12,7 @@ from ..errors import InputError
 from ..registry import check_name, is_reference
 from . import registry
 from .chosen import KEEP, KINDS, SLOTS
+from .memory_budget import BUDGET
 from .options import Option, options_of
 from .parts.pipelines import MODALITIES, PIPELINES
 from .resolved import ResolvedConfig, resolve
@@ -48,7 +49,8 @@ class SpecConfig:
         target_weights: the same for the target: exact is then exact for the rounded target.
         options: of these parts, such as `window=32`: `mmspec ls options` tells of each, and of its
             range. `draft_keep` and `target_keep` are the share of a picture's tokens that a
-            compressor leaves; None: it chooses itself, which "prumerge" can.
+            compressor leaves; None: it chooses itself, which "prumerge" can. `memory_budget`, such
+            as "64MB", is the memory that drafting may add; drafts get smaller until they fit.
 
     Attributes:
         options: those that are given, by name.
@@ -233,6 +235,8 @@ def options_of_modality(modality: Modality) -> dict[str, Option]:
     found: dict[str, Option] = {}
     for options in declared:
         found |= options_of(options)
+    if tokens == "ids":
+        found[BUDGET.name] = BUDGET
     if any(modality in part.serves for part in registry.parts("compressor").values()):
         found |= {f"{slot}_keep": dataclasses.replace(KEEP, name=f"{slot}_keep") for slot in SLOTS}
     return found

@@ -41,6 +41,17 @@ class DraftSize:
         return self.nodes(self.deepest)
 
     @property
+    def most_drawn(self) -> int:
+        """Most nodes with a law of a drafter's in a draft, dropped ones included."""
+        config, deepest = self._config, self.deepest
+        drawn = sum(options.drawn(deepest) for part, options in config.drafters if part.laws)
+        if config.merged:  # one table of laws for all
+            drawn = max(drawn, self.most_drafted)
+        if config.inner is not None and config.inner.part.laws:
+            drawn += config.inner.options.drawn(self._within)
+        return drawn
+
+    @property
     def most_read(self) -> int:
         """Most tokens a row in one call of the target or of a draft model."""
         calls = [

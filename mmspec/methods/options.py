@@ -17,6 +17,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from ..errors import InputError
 from ..registry import check_name
 
+Limit = Literal["depth", "width", "nodes"]
 _TYPED = {int: "an integer", float: "a number", bool: "true or false", str: "a name"}
 
 
@@ -26,6 +27,7 @@ def option(
     low: float | None = None,
     high: float | None = None,
     above: float | None = None,
+    limits: tuple[Limit, ...] = (),
 ) -> Any:
     """Declare an option: a field of a frozen dataclass.
 
@@ -34,8 +36,10 @@ def option(
         help: what it is, in one line.
         low, high: the least and the greatest value.
         above: values must be greater than this.
+        limits: what of a draft it limits: levels, children of a node, or all nodes.
     """
-    return field(default=default, metadata=dict(help=help, low=low, high=high, above=above))
+    said = dict(help=help, low=low, high=high, above=above, limits=limits)
+    return field(default=default, metadata=said)
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,7 @@ class Option:
         many: it is a tuple of values.
         choices: the names that a value may be; none: any.
         low, high, above: the range of a value; None: unbounded.
+        limits: what of a draft it limits.
     """
 
     name: str
@@ -61,6 +66,7 @@ class Option:
     low: float | None = None
     high: float | None = None
     above: float | None = None
+    limits: tuple[Limit, ...] = ()
 
     @classmethod
     def of(cls, declared: Field[Any], hint: Any) -> Option:
@@ -79,6 +85,17 @@ class Option:
         return cls(
             declared.name, default, about.pop("help"), kind, optional, many, choices, **about
         )
+
+    def cut(self, value: Any, most: Mapping[Limit, int]) -> Any:
+        """The value of a draft that goes no further than `most` says, of several one a level."""
+        for limit in self.limits:
+            if not self.many:
+                value = min(value, most[limit])
+            elif limit == "depth":
+                value = value[: most[limit]]
+            else:
+                value = tuple(min(one, most[limit]) for one in value)
+        return value
 
     @property
     def range(self) -> str:

@@ -92,6 +92,7 @@ class Rule(Part):
         one_law: siblings must be drawn independently from one law.
         joint: later tokens weigh on whether earlier ones stand.
         positions: it asks where in the picture nodes stand.
+        early: it goes by laws of the target's first layers, too.
         judges: nodes may fall; False: all stand, nobody asks the target.
         rewarded: it judges by a reward in place of the target's laws.
         independent: whole tokens are judged each by itself, and none is taken back.
@@ -106,6 +107,7 @@ class Rule(Part):
     one_law: bool = False
     joint: bool = False
     positions: bool = False
+    early: bool = False
     judges: bool = True
     rewarded: bool = False
     independent: bool = False
@@ -163,6 +165,7 @@ class Drafter(Part):
         positions: it says where in the picture its nodes stand.
         unjudged: its drafts may stand without a judge, always do, or never.
         known: it knows the law that its tokens were drawn from.
+        laws: its tokens have laws; False: it finds them in the text.
         one_law: by its options, whether siblings are drawn independently from one law.
         merges: it may be part of a merged tree.
         fixed: it drafts as many as it is told, whatever a length policy says.
@@ -185,6 +188,7 @@ class Drafter(Part):
     positions: bool = False
     unjudged: Literal["never", "maybe", "always"] = "never"
     known: bool = True
+    laws: bool = True
     one_law: Callable[[Any], bool] = lambda options: False
     merges: bool = False
     fixed: bool = False
@@ -202,11 +206,13 @@ class Length(Part):
         depth: whose the depth is: the drafter's own; the drafter's if it has a window; or the
             policy's, by its option `max_draft_tokens`. Trees always have their own.
         watches: it looks at the tokens of a draft model as they are drafted.
+        recalls: it goes by the laws of earlier drafts.
         tokens: what it has figures for.
     """
 
     depth: Literal["drafter", "window", "own"] = "drafter"
     watches: bool = False
+    recalls: bool = False
     tokens: tuple[Tokens, ...] = ("ids",)
     kind: ClassVar[str] = "length"
     home: ClassVar[str] = "mmspec.engine.length"

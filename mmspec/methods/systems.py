@@ -101,7 +101,11 @@ SYSTEMS = (
         "draft[length=goodput]",
         "3.2× lower latency",
     ),
-    System("SpecKV's γ", "a length by how compressed the target is"),
+    System(
+        "SpecKV's γ",
+        "a length by how sure drafts are, and by what calls cost",
+        "draft[length=speckv]",
+    ),
     System("PEARL", "draft on while the target reads", "pearl", "4.43×"),
     # precision, memory, state
     System(
@@ -114,7 +118,12 @@ SYSTEMS = (
         "specqd[target_weights=int8,draft_weights=int8-high4]",
         "6.6× (own hardware)",
     ),
-    System("SpecMemo", "a budget for the memory of drafts", "", "2× (Llama-2-70B)"),
+    System(
+        "SpecMemo",
+        "a budget for the memory of drafts",
+        "draft[memory_budget=64MB]",
+        "2× (Llama-2-70B)",
+    ),
     System(
         "STree",
         "trees over state-space models; here each branch is run by itself",
@@ -141,7 +150,12 @@ SYSTEMS = (
     System("Arbitrage", "steps go to who does them better", "", "1.62–1.97× over its rival"),
     # costs
     System("MoESD", "what drafts cost sparse experts", "mmspec eval run --suite speed", "2.29×"),
-    System("FASER", "lengths, pruning and chunks by load", "", "+53 % throughput"),
+    System(
+        "FASER",
+        "drafts pruned by the target's first layers; its chunks by load are not built",
+        "draft[rule=restricted]",
+        "+53 % throughput",
+    ),
     System("Mirror-SD", "the target's middle layer guides a second device", "", "2.8–5.8×"),
     System("EasySpec", "layers of a drafter side by side", "", "4.17×"),
     System("SPEED-Bench", "a benchmark by load", "mmspec eval run --suite speed-bench"),

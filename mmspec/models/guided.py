@@ -51,35 +51,34 @@ class GuidedDecoder:
     earlier: tuple[KVCache, int] | None = None
 
     def __init__(self, decoder: Decoder, setting: Setting) -> None:
-        prefix, mask, limit, forced = setting.prefix, setting.mask, setting.limit, setting.forced
-        self.decoder, self.setting = decoder, setting
-        self.scale, self.warp, self.limit = setting.scale, setting.warp, limit
+        self.decoder, self.layers = decoder, len(decoder.layers)
+        self.setting, mask = setting, setting.mask
+        self.scale, self.warp, self.limit = setting.scale, setting.warp, setting.limit
         self.copies = 1 if setting.scale is None else 2  # rows of the network for each sample
         blank = int((~mask).long().cumprod(1).sum(1).min())
-        self._of_samples = prefix[:, blank:], (~mask[:, blank:]).sum(1)
+        self._of_samples = setting.prefix[:, blank:], (~mask[:, blank:]).sum(1)
         self.padded = bool(self._of_samples[1].any())
         self._all_run()
         self.offset = self.prefix.shape[1]  # slot of output position 0
-        slots = self.offset + limit + setting.scratch + 1
-        rotary = decoder.rotary(setting.grid)[blank:]
-        if self.offset + limit > len(rotary):
-            raise InputError(
-                f"a prompt of {self.offset} tokens and {limit} more are too long for this model: "
-                f"it has {len(rotary)} positions"
-            )
+        self._rotary = decoder.rotary(setting.grid)[blank:]
+        if self.offset + self.limit > (most := len(self._rotary)):
+            much = f"a prompt of {self.offset} tokens and {self.limit} more are too long"
+            raise InputError(f"{much} for this model: it has {most} positions")
+        self.reserve(setting.scratch)
+
+    def reserve(self, scratch: int) -> None:
+        """Let a call add so many tokens beyond the output; before `start`."""
+        self.setting = self.setting._replace(scratch=scratch)
+        self.room = self.limit + scratch + 1  # tokens that one call may have at most
+        self.slots = self.offset + self.room
         # scratch slots past the grid are never kept; any rotation will do
-        beyond = max(0, slots - len(rotary))
-        self.rotary = torch.cat([rotary[:slots], rotary[-1:].repeat_interleave(beyond, 0)])
-        device = prefix.device
-        allowed = torch.ones(slots, slots, dtype=torch.bool, device=device).tril()
-        self.causal = additive(allowed, prefix.dtype)
-        self.keys = torch.arange(slots, device=device)
+        self.keys = torch.arange(self.slots, device=self.prefix.device)
+        self.rotary = self._rotary[self.keys.clamp_max(len(self._rotary) - 1)]
+        self.causal = additive(self.keys <= self.keys[:, None], self.prefix.dtype)
         self.cache: KVCache | None = None
-        self.slots, self.layers = slots, len(decoder.layers)
-        self.room = slots - self.offset  # tokens that one call may have at most
         self.forced: Tensor | None = None  # also of the scratch behind the output
-        if forced is not None and bool((forced >= 0).any()):
-            self.forced = F.pad(forced.to(device), (0, self.room + 1 - limit), value=-1)
+        if (forced := self.setting.forced) is not None and bool((forced >= 0).any()):
+            self.forced = F.pad(forced.to(self.keys.device), (0, scratch + 2), value=-1)
 
     def watch(self, reads: tuple[int, ...] = ()) -> None:
         """Let calls leave hidden states behind from now on: of `reads`, see `CausalDecoder`."""

@@ -12,6 +12,7 @@ from ..engine.accept.islands import in_turn
 from ..engine.coins import RoundCoins
 from ..engine.draft import Context, Draft, Scores, Verdict
 from .guided import GuidedDecoder
+from .pruning import Pruning
 
 
 class TokenTarget:
@@ -26,7 +27,12 @@ class TokenTarget:
         stride: positions in a row of the picture.
         turns: most calls that `sample_next` makes for a draft; None: as many as it takes.
         window: how the cells of an island take turns, see `islands.in_turn`; None: one by one.
+
+    Attributes:
+        pruning: of drafts, by what the first layers say; None: all layers read all nodes.
     """
+
+    pruning: Pruning | None = None
 
     def __init__(
         self,
@@ -50,6 +56,8 @@ class TokenTarget:
 
     def score(self, context: Context, draft: Draft) -> Scores:
         self.model.leave(context.finished)
+        if self.pruning is not None:
+            return self.pruning.score(self.model, context, draft)
         inputs, start, calls = context.last, [b - 1 for b in context.base], 1
         stale, self._stale = self._stale, []
         rows = zip(context.base, context.finished, stale, strict=False)

@@ -41,8 +41,9 @@ from ...models.transformers.causal import CausalDecoder
 from ..arguments import checked
 from ..base import OnStep, SpeculativePipeline, owned, row_seeds
 from ..costs import Costs
+from ..memory import within_budget
 from ..output import ImageOutput, ImageStats
-from ..parts import finish, nearest_codes, token_offers
+from ..parts import finish, nearest_codes, pruning, token_offers
 from ..prompts import Labels, check_between, check_sampling, negatives, told
 
 OutputType = Literal["pil", "np", "pt", "tokens"]
@@ -242,17 +243,16 @@ class TokenImagePipeline(SpeculativePipeline):
         self, network: nn.Module, drawing: Drawing, config: ResolvedConfig, stats: ImageStats
     ) -> Engine:
         grid, warp = drawing.grid, drawing.warp
-        size = config.draft_size(grid.stride)
-        target = self._guided(network, drawing, size.most_read, config.weights)
+        most = config.draft_size(grid.stride).most_read
+        target = self._guided(network, drawing, most, config.weights)
         model: GuidedDecoder | None = None
         if "drafter" in config.needs:
-            model = self._guided(self.drafter, drawing, size.most_read, config.config.draft_weights)
+            model = self._guided(self.drafter, drawing, most, config.config.draft_weights)
         if "eagle" in config.needs:
             model = EagleModel(self.head("eagle", target.decoder), target)
-        rounded: RoundedCopy | None = None
-        if config.rounds:
-            rounded = RoundedCopy(self._rounded(network, config), target)
         family = self.image_model(network)
+        config = within_budget(config, target, model, family.vocab_size, grid.stride)
+        rounded = RoundedCopy(self._rounded(network, config), target) if config.rounds else None
         config.check_layers(target.layers)
         offers = token_offers(
             target,
@@ -270,8 +270,8 @@ class TokenImagePipeline(SpeculativePipeline):
         )
         length = config.build_length(offers, grid.stride)
         rule = config.build_rule(offers, warp.temperature)
-        relaxed = rule if isinstance(rule, LocalRule) else None
-        built = {"more": lambda: getattr(length, "more", None), "relaxed": lambda: relaxed}
+        relaxed = {"relaxed": lambda: rule if isinstance(rule, LocalRule) else None}
+        built = {"more": lambda: getattr(length, "more", None), **relaxed}
         drafter = config.build_drafter({**offers, **built})
         # those that are the target's own network know what is forced
         if not (grid.free or config.own_layers or config.rounds):
@@ -281,8 +281,10 @@ class TokenImagePipeline(SpeculativePipeline):
         if config.unverified:  # a drafter that fails has nobody to stand in for it
             judge, length = UnaskedTarget(), ConstantLength(grid.length)
         elif config.drafts:
-            drafter = GuardedDrafter(drafter, family.vocab_size, size.most_drafted)
-        return Engine(judge, drafter, rule, length, ProductionCoins(drawing.seeds, self.device))
+            most = config.draft_size(grid.stride).most_drafted
+            drafter = GuardedDrafter(drafter, family.vocab_size, most)
+        coins = ProductionCoins(drawing.seeds, self.device)
+        return Engine(pruning(judge, rule), drafter, rule, length, coins)
 
     def head(self, name: str, target: Any) -> Any:
         """The component "eagle" or "spatial" as it runs on the hidden states of a decoder."""
@@ -291,10 +293,8 @@ class TokenImagePipeline(SpeculativePipeline):
     def scaled_up(
         self, drawing: Drawing, config: ResolvedConfig, stats: ImageStats
     ) -> Callable[[], Tensor]:
-        """Function that draws small pictures and scales them up to tokens `[B, L]`, for
-        `MultiScaleDrafter`.
-
-        Its counters go to `stats`.
+        """Function that draws small pictures, counted in `stats`, and scales them up to tokens
+        `[B, L]`, for `MultiScaleDrafter`.
         """
         raise InputError("this family has no network of smaller pictures")
 

@@ -47,6 +47,7 @@ class Drafting:
 
     Attributes:
         words: the target's tokens in the draft model's, if it has others.
+        beyond: tokens that a block of the head may be longer than what is asked of it.
         scratch: tokens that a call may add beyond the output.
         rounded: the target on rounded weights, for methods that draft with it.
 
@@ -86,8 +87,8 @@ class Drafting:
         self._head: PublishedDecoder | None = None
         self._made_of: list[int] = []  # its weights, as they were then
         self.refresh()
-        # the blocks of some heads reach further than what is asked of them
-        self.scratch = config.draft_size().most_read + (0 if head is None else head.block_size)
+        self.beyond = 0 if head is None else head.block_size
+        self.scratch = config.draft_size().most_read + self.beyond
         self._shorteners: dict[PromptedDecoder, PictureShortener] = {}
         for decoder, slot in ((self.target, "target"), (self.drafter, "draft")):
             name = getattr(config.config, f"{slot}_compressor")

@@ -33,9 +33,10 @@ from ...models.transformers.vlm import VisualPrompt
 from ..arguments import checked
 from ..base import row_seeds
 from ..costs import Costs
+from ..memory import within_budget
 from ..notices import Notices
 from ..output import VlmStats
-from ..parts import finish, token_offers
+from ..parts import finish, pruning, token_offers
 from ..stopping import Stops
 from .call_arguments import CallArguments
 from .draft_networks import Drafting, config_of_head, visual_tokens
@@ -310,6 +311,7 @@ class SpeculativeGeneration:
         if memory is not None:
             memory.recall(target, request.ids)
         vocab_size = network.vocab_size
+        config = within_budget(config, target, model, vocab_size, 1, rounded, drafting.beyond)
         offers = token_offers(
             target,
             drafting.in_words(model),
@@ -331,11 +333,12 @@ class SpeculativeGeneration:
         drafter = config.build_drafter({**offers, "more": lambda: getattr(length, "more", None)})
         if config.drafts:
             drafter = GuardedDrafter(drafter, vocab_size, config.draft_size().most_drafted)
-        rows = len(request.ids)
+        rows, kept = len(request.ids), (request.scores, request.logits)
+        judge = ProcessedTarget(target, request.law, vocab_size, *kept)
         # transformers draws no number for a greedy output
         seeds = [0] * rows if request.greedy else self.seeds or row_seeds(None, rows)
         engine = Engine(
-            ProcessedTarget(target, request.law, vocab_size, request.scores, request.logits),
+            pruning(judge, rule),
             drafter,
             rule,
             length,

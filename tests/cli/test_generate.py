@@ -157,3 +157,16 @@ def test_generate_refuses(generate, tmp_path, options, parts, refused):
 def test_empty_prompt(run, tiny_folder, tmp_path, prompt, refused):
     refused(run("generate", prompt, "--model", tiny_folder, "-o", tmp_path / "out"), "empty")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_budgets_lengths_and_pruning_by_options(generate, tmp_path):
+    told = ("--memory-budget", "1.5MiB", "--length", "speckv", "--rule", "restricted")
+    code, out, err = generate("--method", "draft", *told, "--prune-layers", 1)
+    assert (code, "Traceback" in err) == (0, False)
+    assert out.splitlines()[1].split()[1] == "exact"
+    code, _, err = generate("--method", "draft", "--memory-budget", "1kB")
+    assert code == 2
+    assert "memory_budget of 1,000 bytes holds no draft of method 'draft'" in err
+    code, _, err = generate("--method", "draft", "--memory-budget", "plenty")
+    assert code == 2
+    assert "memory_budget must be a number of bytes such as 64MB or 1.5GiB" in err

@@ -68,6 +68,8 @@ OTHER: dict[str, Any] = {  # than the default
     "cool_length": 3,
     "judge_threshold": 0.3,
     "judge_floor": 0.3,
+    "prune_layers": 3,
+    "prune_probability": 0.3,
     "local_threshold": 0.3,
     "local_radius": 2,
     "local_criterion": "ratio",
@@ -153,12 +155,12 @@ CHAINS = ("model", "early-exit", "rounded", "nested", "lookup")
 CHAINS += ("jacobi", "coupled-jacobi", "gumbel-jacobi")
 GROWN = ("tree", "dynamic-tree", "merged", "recycling", "trigram")
 RULES = ("token", "block", "lantern", "lantern++", "grouped", "cool", "judge")
-LENGTHS = ("constant", "heuristic", "goodput", "confidence", "specdec++")
+LENGTHS = ("constant", "heuristic", "goodput", "confidence", "specdec++", "speckv")
 # read by the pipeline itself: see where `Drawing`, `TokenTarget` and `VideoRun` are made
 ELSEWHERE = {"upsampler", "draft_guidance", "draft_temperature", "local_turns", "local_window"}
 ELSEWHERE |= {"branch", "reward", "forced_blocks", "draft_steps", "draft_ahead", "draft_beside"}
 ELSEWHERE |= {"target_speedup"}
-ELSEWHERE |= {"draft_keep", "target_keep"}
+ELSEWHERE |= {"draft_keep", "target_keep", "memory_budget"}
 
 
 def combinations() -> list[dict[str, str]]:
@@ -166,7 +168,7 @@ def combinations() -> list[dict[str, str]]:
     chains = product(CHAINS, ["token"], LENGTHS)
     trees = product(GROWN, ["recursive", "lantern"], LENGTHS[:3])
     made = [dict(zip(names, parts, strict=True)) for parts in (*chains, *trees)]
-    made += [{"method": "sjd", "rule": rule} for rule in RULES]
+    made += [{"method": "sjd", "rule": rule} for rule in RULES] + [{"rule": "restricted"}]
     made += [{"method": name} for name in ("mulo-sd", "spatial-sd", "zipar", "plain")]
     return [*made, {"method": "upsample-only"}, {"method": "mulo-sd", "rule": "token"}]
 
@@ -295,7 +297,10 @@ def test_nobody_changes_it():
             dict(method="scd", lantern_delta=0.9),
             "a setting of 'lantern', and method 'scd' does not",
         ),
-        (dict(method="scd", lantern_delta=0.9), r"\(settings that it reads: jacobi_init, window\)"),
+        (
+            dict(method="scd", lantern_delta=0.9),
+            r"\(settings that it reads: jacobi_init, memory_budget, window\)",
+        ),
         (dict(method="scd", num_draft_tokens=4), "num_draft_tokens is a setting of 'model' or"),
         (dict(method="plain", window=3), r"does not read it; .*\(settings that it reads: none\)"),
         (dict(method="plain", rule="cool", cool_nu=0.3), "cool_nu is a setting of 'cool', and"),
@@ -361,7 +366,10 @@ def test_a_name_is_a_configuration():
     for wrong, said in (
         ("scdd", "did you mean 'scd'"),
         ("scd[windw=3]", "did you mean 'window'"),
-        ("scd[lantern_delta=0.1]", "settings that it reads: jacobi_init, window"),  # its default
+        (
+            "scd[lantern_delta=0.1]",
+            "settings that it reads: jacobi_init, memory_budget, window",
+        ),  # its default
         (3, "a method's name such as 'scd' or .*, not 3"),
         ({"method": "scd"}, "is a SpecConfig, or a method's name"),
     ):

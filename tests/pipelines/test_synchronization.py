@@ -79,6 +79,16 @@ def test_once_more_where_the_host_reads_what_was_written(pipe, monkeypatch):
     assert waits_per_round(pipe, config, monkeypatch, top_p=0.9) == 2
 
 
+def test_once_more_where_the_host_learns_from_laws(pipe, monkeypatch):
+    config = SpecConfig("draft", length="speckv")
+    assert 1 < waits_per_round(pipe, config, monkeypatch) <= 2  # rounds without a draft have one
+
+
+def test_once_more_where_the_host_prunes(pipe, monkeypatch):
+    config = SpecConfig("draft", rule="restricted")
+    assert 1 < waits_per_round(pipe, config, monkeypatch) <= 2
+
+
 def test_once_more_a_round_within_a_round(pipe, monkeypatch):
     config = SpecConfig("ml-specqd", num_draft_tokens=3, inner="recycling", tree_widths=(2, 1))
     assert 1 < waits_per_round(pipe, config, monkeypatch, top_p=0.9) <= 1 + 3

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from ..draft import Context, Draft, Verdict
+from .signals import Regression
 
 _PRIOR, _WEIGHT = 0.7, 2.0  # what is thought of position 1, and how many rounds that outweighs
 _DECAY = 0.95  # of what a row has seen, per round
@@ -23,6 +25,7 @@ class Experience:
         seconds: of a round that drafts 0, 1, 2, … tokens, drafting included; measured by the caller
             for a start, and kept up to date with the rounds as they go.
         stood, judged: by draft position, how often it stood, and was judged.
+        signals: chance of a position by the laws of the draft before.
         windows: of a `SettledLength`, tokens and seconds of the latest generations with a window.
         chosen: how often it has chosen one of those that it knew.
     """
@@ -30,6 +33,7 @@ class Experience:
     seconds: list[float]
     stood: list[float] = field(default_factory=list)
     judged: list[float] = field(default_factory=list)
+    signals: Regression = field(default_factory=Regression)
     windows: dict[int, tuple[float, float]] = field(default_factory=dict)
     chosen: int = 0
 
@@ -47,6 +51,16 @@ class Experience:
             stands = (stood + _WEIGHT * stands) / (judged + _WEIGHT)
             out.append(stands)
         return out
+
+
+class RowAcceptance(Protocol):
+    """Predicts how much of a row's drafts stands."""
+
+    def expected(self) -> list[float]:
+        """Tokens of a round that drafts 0, 1, 2, … of them."""
+
+    def learn(self, drafted: int, accepted: int, experience: Experience) -> None:
+        """Learn how much of a draft stood, and let later generations know."""
 
 
 class GoodputLength:
@@ -69,20 +83,24 @@ class GoodputLength:
     def __init__(self, experience: Experience, news: float = 0.2) -> None:
         self.experience, self.news = experience, news
         self.most = len(experience.seconds) - 1
-        self._rows: list[_RowGoodput] = []
+        self._rows: list[RowAcceptance] = []
         self._over: list[bool] = []
         self._stands: list[float] = []  # thought of positions as the generation began
         self._idle, self._patience = 0, _PATIENCE
 
     def start(self, rows: int) -> None:
         self._stands = self.experience.stands()
-        self._rows = [_RowGoodput(self._stands) for _ in range(rows)]
+        self._rows = [self._new_row() for _ in range(rows)]
         self._over = [False] * rows
         self._idle, self._patience = 0, _PATIENCE
 
     def seat(self, context: Context, rows: list[int]) -> None:
         for row in rows:
-            self._rows[row], self._over[row] = _RowGoodput(self._stands), False
+            self._rows[row], self._over[row] = self._new_row(), False
+
+    def _new_row(self) -> RowAcceptance:
+        """What is thought of a row that has seen nothing."""
+        return _RowGoodput(self._stands)
 
     def budget(self) -> list[int]:
         rows = zip(self._rows, self._over, strict=True)
@@ -101,17 +119,14 @@ class GoodputLength:
         return self.experience.seconds
 
     def observe(self, context: Context, draft: Draft, verdict: Verdict) -> None:
-        known, seconds = self.experience, self.seconds
+        seconds = self.seconds
         told = [*zip(self._rows, self._over, context.reached, context.accepted, strict=True)]
         if self._idle and draft.levels:
             tried = [1 + kept for _, over, _, kept in told if not over]
             pays = sum(tried) / len(tried) * seconds[0] > seconds[min(draft.levels, self.most)]
             self._idle, self._patience = 0, _PATIENCE if pays else 2 * self._patience
         for row, _, n, kept in told:
-            row.learn(n, kept)
-            for position in range(min(kept + 1, n, self.most)):
-                known.stood[position] = _FADE * known.stood[position] + (position < kept)
-                known.judged[position] = _FADE * known.judged[position] + 1
+            row.learn(n, kept, self.experience)
         self._over = list(context.finished)
         n = draft.levels  # filling is scored as well
         if context.seconds and n <= self.most:
@@ -139,8 +154,8 @@ class _RowGoodput:
             tokens.append(tokens[-1] + reach)
         return tokens
 
-    def learn(self, drafted: int, accepted: int) -> None:
+    def learn(self, drafted: int, accepted: int, experience: Experience) -> None:
         for position in range(min(accepted + 1, drafted, len(self.stood))):
-            stood = float(position < accepted)
-            self.stood[position] = _DECAY * self.stood[position] + stood
-            self.judged[position] = _DECAY * self.judged[position] + 1
+            for known, fade in ((self, _DECAY), (experience, _FADE)):
+                known.stood[position] = fade * known.stood[position] + (position < accepted)
+                known.judged[position] = fade * known.judged[position] + 1

@@ -22,7 +22,9 @@ class BlockOptions(ChainOptions, SiblingsOptions):
 
 class InnerOptions(ModelOptions):
     inner: str = option("lookup", "drafter that drafts for the rounded copy of the target")
-    inner_draft_tokens: int = option(4, "how many it drafts before that copy checks", 1, 64)
+    inner_draft_tokens: int = option(
+        4, "how many it drafts before that copy checks", 1, 64, limits=("depth",)
+    )
 
 
 class AheadOptions(ModelOptions):
@@ -116,6 +118,7 @@ PARTS = (
         ChainOptions,
         merges=True,
         nests=True,
+        laws=False,
         paper="Saxena 2023",
         **CHAIN,
     ),

@@ -7,11 +7,15 @@ from ..part import Length
 
 
 class MostOptions(Options):
-    max_draft_tokens: int = option(16, "most tokens that a policy may ask for", 1, 64)
+    max_draft_tokens: int = option(
+        16, "most tokens that a policy may ask for", 1, 64, limits=("depth",)
+    )
 
 
 class HeuristicOptions(MostOptions):
-    num_draft_tokens: int = option(4, "how many are drafted before the target checks", 1, 64)
+    num_draft_tokens: int = option(
+        4, "how many are drafted before the target checks", 1, 64, limits=("depth",)
+    )
 
 
 class ConfidenceOptions(MostOptions):
@@ -47,6 +51,15 @@ PARTS = (
         MostOptions,
         depth="window",
         paper="Liu et al. 2024",
+    ),
+    Length(
+        "speckv",
+        ".speckv:SpecKvLength",
+        "as far as that pays, by how sure the draft before was",
+        MostOptions,
+        depth="own",
+        recalls=True,
+        paper="Shukla 2026",
     ),
     Length(
         "confidence",

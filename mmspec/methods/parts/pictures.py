@@ -12,7 +12,9 @@ Upsampler = Literal["learned", "pixels", "nearest"]
 
 
 class RowsOptions(DraftOptions):
-    draft_rows: int = option(1, "rows of the picture that are drafted at a time", 1, 64)
+    draft_rows: int = option(
+        1, "rows of the picture that are drafted at a time", 1, 64, limits=("depth",)
+    )
 
     def first(self, stride: int) -> int:
         return self.draft_rows * stride

@@ -13,7 +13,9 @@ ONE_LAW: Any = dict(one_law=lambda options: True)  # and of those whose nodes ha
 
 
 class ChainOptions(DraftOptions):
-    num_draft_tokens: int = option(4, "how many are drafted before the target checks", 1, 64)
+    num_draft_tokens: int = option(
+        4, "how many are drafted before the target checks", 1, 64, limits=("depth",)
+    )
 
 
 class SiblingsOptions(DraftOptions):

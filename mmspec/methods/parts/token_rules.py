@@ -2,7 +2,27 @@
 
 from __future__ import annotations
 
-from ..part import Rule
+from ..options import Options, option
+from ..part import Drafter, Rule
+
+
+class PruneOptions(Options):
+    prune_layers: int | None = option(
+        None, "first layers of the target that prune drafts; none: half of them", 1
+    )
+    prune_probability: float = option(
+        1e-4, "drafted tokens to which these layers give less are pruned", 0, 1
+    )
+
+
+def _reads_all(options: PruneOptions, drafter: Drafter) -> str | None:
+    if not drafter.window:
+        return None
+    return (
+        f"rule 'restricted' leaves pruned tokens unread, and drafter {drafter.name!r} drafts from "
+        "the target's laws behind all of them; use 'token'"
+    )
+
 
 PARTS = (
     Rule(
@@ -11,6 +31,16 @@ PARTS = (
         "a token stands with probability p / q",
         greedy=True,
         paper="Leviathan et al. 2023",
+    ),
+    Rule(
+        "restricted",
+        ".restricted:RestrictedRule",
+        "a token stands with probability p / q if the target's first layers let it through",
+        PruneOptions,
+        {"layers": "prune_layers", "least": "prune_probability"},
+        early=True,
+        check=_reads_all,
+        paper="Chen et al. 2026",
     ),
     Rule(
         "block",

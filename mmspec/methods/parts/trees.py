@@ -13,7 +13,10 @@ from .windows import RefinedOptions, WindowOptions
 
 class WidthsOptions(DraftOptions):
     tree_widths: tuple[int, ...] = option(
-        (3, 2, 1, 1), "children of a node, level by level: 3,2 makes 3 + 6 nodes", 1
+        (3, 2, 1, 1),
+        "children of a node, level by level: 3,2 makes 3 + 6 nodes",
+        1,
+        limits=("depth", "width"),
     )
 
     def first(self, stride: int) -> int:
@@ -66,12 +69,12 @@ class TreeOptions(WidthsOptions, BranchingOptions):
 
 
 class NodesOptions(DraftOptions):
-    tree_nodes: int = option(48, "drafts in the tree", 1, 256)
+    tree_nodes: int = option(48, "drafts in the tree", 1, 256, limits=("nodes",))
 
 
 class GrownOptions(NodesOptions):
-    tree_depth: int = option(5, "how far ahead the tree of drafts goes", 1, 64)
-    tree_width: int = option(4, "children of a node", 1, 256)
+    tree_depth: int = option(5, "how far ahead the tree of drafts goes", 1, 64, limits=("depth",))
+    tree_width: int = option(4, "children of a node", 1, 256, limits=("width",))
 
     def first(self, stride: int) -> int:
         return self.tree_depth
@@ -89,7 +92,9 @@ class TrigramOptions(GrownOptions, LivingOptions):
 class BlockPathsOptions(ChainOptions, LivingOptions):
     ranks: ClassVar[bool] = True
 
-    path_beam: int = option(3, "paths through a block that a search keeps", 1, 16)
+    path_beam: int = option(
+        3, "paths through a block that a search keeps", 1, 16, limits=("width",)
+    )
     path_weight: float = option(
         0.5, "share of the block's laws in a path's score; the rest is what the text expects", 0, 1
     )
@@ -103,7 +108,7 @@ class BlockPathsOptions(ChainOptions, LivingOptions):
 
 
 class DynamicTreeOptions(GrownOptions, BranchingOptions):
-    tree_beam: int = option(4, "nodes of a level that get children", 1, 256)
+    tree_beam: int = option(4, "nodes of a level that get children", 1, 256, limits=("width",))
 
     def nodes(self, depth: int) -> int:
         return min(sum(self._levels(depth)), self.tree_nodes)
@@ -229,6 +234,7 @@ PARTS = (
         tree=True,
         merges=True,
         nests=True,
+        laws=False,
         paper="Luo et al. 2024",
     ),
     Drafter(
@@ -243,6 +249,7 @@ PARTS = (
         },
         tree=True,
         merges=True,
+        laws=False,
         paper="Liu et al. 2024",
     ),
     Drafter(

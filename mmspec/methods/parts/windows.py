@@ -11,7 +11,7 @@ JacobiInit = Literal["uniform", "previous", "above"]
 
 
 class WindowOptions(DraftOptions):
-    window: int = option(16, "positions that are drafted at a time", 1, 256)
+    window: int = option(16, "positions that are drafted at a time", 1, 256, limits=("depth",))
     jacobi_init: JacobiInit = option("previous", "the law of a position that enters the window")
 
     def first(self, stride: int) -> int:

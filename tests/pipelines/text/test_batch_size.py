@@ -83,10 +83,11 @@ def test_heads(name):
     assert sum(whole.stats.accepted) > 0
 
 
-def test_goodput_lengths_are_the_batch_s(pipe):
+@pytest.mark.parametrize("length", ["goodput", "speckv"])
+def test_lengths_by_goodput_are_the_batch_s(pipe, length):
     """And the greedy text is the same, however long drafts are."""
     pipe.to(torch.float64)
-    pipe.enable_speculation(SpecConfig("draft", length="goodput"))
+    pipe.enable_speculation(SpecConfig("draft", length=length))
     whole = answers(pipe, None, temperature=0.0)
     for size in (1, 3):
         assert answers(pipe, size, temperature=0.0).tokens == whole.tokens
