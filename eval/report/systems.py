@@ -45,7 +45,7 @@ def systems(paths: Sequence[Path]) -> str:
 
 def configured(system: System) -> SpecConfig | None:
     """Configuration of a system; None: it is no method, or is not built."""
-    if not system.use or system.use.startswith("mmspec"):
+    if not system.use or system.use.startswith(("mmspec", "python")):
         return None
     return config_of(system.use)
 

@@ -39,7 +39,7 @@ def catch_up(context: Context, known: list[int]) -> tuple[Tensor, list[int]]:
     Row b has read the positions before `known[b]`. Rows that know more than others re-read a token
     or two: one width for the whole batch.
     """
-    return _unread(context.tokens, context.base, known)
+    return unread(context.tokens, context.base, known)
 
 
 def laws_behind(model: TokenModel, context: Context, known: list[int]) -> Tensor:
@@ -49,7 +49,7 @@ def laws_behind(model: TokenModel, context: Context, known: list[int]) -> Tensor
 
 def laws_at(model: TokenModel, tokens: Tensor, ends: list[int], known: list[int]) -> Tensor:
     """Laws `[B, V]` behind the first `ends[b]` tokens of every row of `tokens [B, …]`."""
-    inputs, start = _unread(tokens, ends, known)
+    inputs, start = unread(tokens, ends, known)
     laws = model.extend(inputs, start)
     # a row that came less far than others has read a little past its end
     last = [end - 1 - s for end, s in zip(ends, start, strict=True)]
@@ -58,8 +58,8 @@ def laws_at(model: TokenModel, tokens: Tensor, ends: list[int], known: list[int]
     return pick(laws, torch.tensor(last, device=laws.device))
 
 
-def _unread(tokens: Tensor, ends: list[int], known: list[int]) -> tuple[Tensor, list[int]]:
-    """Those of a row's first `ends[b]` tokens that `catch_up` says, one at least."""
+def unread(tokens: Tensor, ends: list[int], known: list[int]) -> tuple[Tensor, list[int]]:
+    """Tokens of a row's first `ends[b]` that are unread, see `catch_up`; one at least."""
     width = max(1, *(end - k for end, k in zip(ends, known, strict=True)))
     start = [max(-1, end - width) for end in ends]
     positions = torch.tensor(start, device=tokens.device)[:, None]
@@ -134,7 +134,7 @@ class ModelDrafter:
                 law, is_law = mended(laws_behind(self.model, context, self._known))
             else:
                 start = [b + n - 1 for b in context.base]
-                law, is_law = mended(self.model.extend(tokens[-1][:, None], start)[:, -1])
+                law, is_law = mended(self._next_laws(tokens[-1], start))
             if not n and any(full := getattr(self.model, "full", ())):
                 lengths = lengths * ~torch.tensor(full, device=lengths.device)
             laws.append(law)
@@ -152,6 +152,10 @@ class ModelDrafter:
         depth = len(tokens)
         self._reached = [b + depth - 1 for b in context.base] if depth else list(self._known)
         return chain_of_laws(context, tokens, laws, good, lengths)
+
+    def _next_laws(self, tokens: Tensor, start: list[int]) -> Tensor:
+        """Laws `[B, V]` behind drafted `tokens [B]` at positions `start`."""
+        return self.model.extend(tokens[:, None], start)[:, -1]
 
     def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
         # the last emitted token is the target's own, so the cache holds at most what is before it

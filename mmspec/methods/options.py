@@ -154,7 +154,7 @@ class Option:
             return value
         if not isinstance(value, list | tuple):
             raise InputError(f"{self.name} must be a tuple, not {value!r}")
-        if not value and self.kind is int:
+        if not value and self.kind in (int, float):
             raise InputError(f"{self.name} must be {self._said}, not {value!r}")
         for one in value:
             self._check(one)

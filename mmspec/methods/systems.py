@@ -76,7 +76,7 @@ SYSTEMS = (
     System("SpecTr", "siblings by optimal transport", "tree[rule=k-seq,siblings=independent]"),
     System("RSD", "siblings without replacement", "tree[siblings=without-replacement]"),
     System("Falcon", "an LSTM head of blocks of two", "", "2.91–3.51× (Vicuna)"),
-    System("S2D", "one drafter with exits for several targets", "", "1.55×"),
+    System("S2D", "one drafter with exits for several targets", "s2d", "1.55×"),
     System("DEER", "a masked-diffusion drafter", "", "5.54× (Qwen3-30B-A3B)"),
     System("S2D2", "a block-diffusion model judges itself", "", "4.7× (SDAR)"),
     System("LongSpec", "a drafter that reads the target's last keys", "longspec", "3.26×"),
@@ -156,7 +156,12 @@ SYSTEMS = (
         "draft[rule=restricted]",
         "+53 % throughput",
     ),
-    System("Mirror-SD", "the target's middle layer guides a second device", "", "2.8–5.8×"),
-    System("EasySpec", "layers of a drafter side by side", "", "4.17×"),
+    System(
+        "Mirror-SD",
+        "the target's middle layer guides a second device; by simulation",
+        "python -m benchmarks simulate",
+        "2.8–5.8×",
+    ),
+    System("EasySpec", "layers of a drafter side by side; here on one device", "easyspec", "4.17×"),
     System("SPEED-Bench", "a benchmark by load", "mmspec eval run --suite speed-bench"),
 )

@@ -7,7 +7,8 @@ as models are written.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -61,6 +62,8 @@ class LlamaLayers:
         act: of the gate.
     """
 
+    _reads: Sequence[int] | None = None  # by layer, whose input its attention reads, see `reading`
+
     def __init__(
         self,
         layers: Sequence[LlamaLayer],
@@ -79,6 +82,15 @@ class LlamaLayers:
 
     def __getitem__(self, number: int) -> LlamaLayer:
         return self._layers[number]  # which also makes them iterable
+
+    @contextmanager
+    def reading(self, reads: Sequence[int]) -> Iterator[None]:
+        """Surround calls in which layer n's attention reads what goes into layer `reads[n]`."""
+        self._reads = reads
+        try:
+            yield
+        finally:
+            self._reads = None
 
     def __call__(
         self,
@@ -103,7 +115,7 @@ class LlamaLayers:
         heads, kv = self.heads, self.kv_heads
         grouped = heads != kv
         turn = rotary[:, None] if rotary.ndim == 2 else rotary[:, :, None]
-        h = x.reshape(rows * n, dim)
+        h = seen = x.reshape(rows * n, dim)
         for number, layer in enumerate(self._layers):
             if number in self._moves:
                 device = self._moves[number]
@@ -115,8 +127,10 @@ class LlamaLayers:
             if use is not None and use[number] is False:
                 continue
             before = h
+            if self._reads is None or self._reads[number] == number:
+                seen = h
             first, second = layer.norms or (None, None)
-            qkv = layer.qkv(F.rms_norm(h, (dim,), first, self.eps))
+            qkv = layer.qkv(F.rms_norm(seen.to(h.device), (dim,), first, self.eps))
             if layer.bias is not None:
                 qkv = qkv + layer.bias
             qkv = qkv.view(rows, n, heads + 2 * kv, self.head_dim)

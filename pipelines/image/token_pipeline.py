@@ -242,7 +242,7 @@ class TokenImagePipeline(SpeculativePipeline):
     def _engine(
         self, network: nn.Module, drawing: Drawing, config: ResolvedConfig, stats: ImageStats
     ) -> Engine:
-        grid, warp = drawing.grid, drawing.warp
+        grid, warp, family = drawing.grid, drawing.warp, self.image_model(network)
         most = config.draft_size(grid.stride).most_read
         target = self._guided(network, drawing, most, config.weights)
         model: GuidedDecoder | None = None
@@ -250,7 +250,6 @@ class TokenImagePipeline(SpeculativePipeline):
             model = self._guided(self.drafter, drawing, most, config.config.draft_weights)
         if "eagle" in config.needs:
             model = EagleModel(self.head("eagle", target.decoder), target)
-        family = self.image_model(network)
         config = within_budget(config, target, model, family.vocab_size, grid.stride)
         rounded = RoundedCopy(self._rounded(network, config), target) if config.rounds else None
         config.check_layers(target.layers)
@@ -263,6 +262,7 @@ class TokenImagePipeline(SpeculativePipeline):
             nearest=lambda: nearest_codes(family.codebook, self._near),
             experience=partial(self._costs.experience, config, target, model, grid.stride, rounded),
             rounded=lambda: rounded,
+            fuzzy=lambda: self.decoder(self.drafter, config.config.draft_weights).fuzzy,
             table=lambda: self._table,
             trigrams=lambda: self._trigrams,
             scaled_up=lambda: self.scaled_up(drawing, config, stats),

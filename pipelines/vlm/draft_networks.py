@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -267,6 +267,12 @@ class Drafting:
             return model
         model.drafts = True
         return TranslatedModel(model, self.words.spelled, model.room - 1)
+
+    @property
+    def fuzzy(self) -> Callable[[int], AbstractContextManager[None]]:
+        """Maker of what surrounds the draft model's calls with fuzzy layers."""
+        assert self.drafter is not None
+        return self.drafter.fuzzy
 
     def copy(self, target: GuidedDecoder, prompt: EncodedPrompt) -> RoundedCopy | None:
         """The target on rounded weights in this generation; None: nobody asks for it."""

@@ -320,6 +320,7 @@ class SpeculativeGeneration:
             codebook=lambda: None,
             experience=partial(self._costs.experience, config, target, model, rounded=rounded),
             rounded=lambda: rounded,
+            fuzzy=lambda: drafting.fuzzy,
             prompt=lambda: prompt.text,
             table=lambda: self._table,
             trigrams=lambda: self._trigrams,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Callable
+from contextlib import nullcontext
 from copy import copy
 from itertools import product
 from types import SimpleNamespace
@@ -35,6 +36,9 @@ OTHER: dict[str, Any] = {  # than the default
     "refinements": 3,
     "trust": 2.0,
     "exit_layer": 2,
+    "fuzzy_layers": 2,
+    "exits": (1, 2),
+    "exit_confidence": (0.3,),
     "inner": "recycling",
     "inner_draft_tokens": 2,
     "confidence": 0.3,
@@ -95,6 +99,7 @@ ELSE = {
     "spatial": TARGET,
     "rounded": TARGET,
     "judge": SimpleNamespace(threshold=0.5),
+    "fuzzy": nullcontext,
 }
 
 
@@ -151,7 +156,7 @@ def idle(make: Callable[[ResolvedConfig], list[Any]], config: ResolvedConfig) ->
     return found
 
 
-CHAINS = ("model", "early-exit", "rounded", "nested", "lookup")
+CHAINS = ("model", "fuzzy", "early-exit", "rounded", "nested", "lookup")
 CHAINS += ("jacobi", "coupled-jacobi", "gumbel-jacobi")
 GROWN = ("tree", "dynamic-tree", "merged", "recycling", "trigram")
 RULES = ("token", "block", "lantern", "lantern++", "grouped", "cool", "judge")

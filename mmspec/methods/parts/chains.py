@@ -27,6 +27,24 @@ class InnerOptions(ModelOptions):
     )
 
 
+class FuzzyOptions(ModelOptions):
+    fuzzy_layers: int = option(
+        4, "draft model's layers in a row whose attentions read one input, the first's", 1, 64
+    )
+
+    def calls(self, depth: int) -> list[int]:
+        return [depth + 1, *[1] * (depth - 1)][:depth]  # the first reads what stood once more
+
+
+class SortedOptions(ModelOptions):
+    exits: tuple[int, ...] | None = option(
+        None, "layers of the draft model in front of each exit; none: its own, or all", 1
+    )
+    exit_confidence: tuple[float, ...] = option(
+        (0.6,), "by exit, largest probability from which a token is drawn there", 0, 1
+    )
+
+
 class AheadOptions(ModelOptions):
     draft_beside: Literal["process", "thread", "here"] | None = option(
         None,
@@ -65,6 +83,28 @@ PARTS = (
         watched=True,
         nests=True,
         paper="Leviathan et al. 2023",
+        **CHAIN,
+        **ONE_LAW,
+    ),
+    Drafter(
+        "fuzzy",
+        ".fuzzy:FuzzyDrafter",
+        "a smaller model drafts, several of its layers' attentions at once",
+        FuzzyOptions,
+        needs=("drafter",),
+        watched=True,
+        paper="Wu et al. 2025",
+        **CHAIN,
+        **ONE_LAW,
+    ),
+    Drafter(
+        "sorted",
+        ".sorted_exits:sorted_exits",
+        "a smaller model drafts each token with as many layers as make it sure",
+        SortedOptions,
+        {"thresholds": "exit_confidence"},
+        needs=("drafter",),
+        paper="Kavehzadeh et al. 2024",
         **CHAIN,
         **ONE_LAW,
     ),
@@ -151,6 +191,19 @@ PARTS = (
         "ahead",
         "token",
         "a smaller model drafts on while the target reads what it drafted before",
+    ),
+    Preset(
+        "easyspec",
+        "fuzzy",
+        "token",
+        "a smaller model drafts, several of its layers' attentions at once",
+    ),
+    Preset(
+        "s2d",
+        "sorted",
+        "token",
+        "a smaller model drafts each token with as many layers as make it sure",
+        serves=("vlm",),
     ),
     Preset(
         "early-exit",

@@ -6,12 +6,14 @@ Plain and speculative decoding both run here. Layers may be spread over several 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from ...engine.cache import KVCache, SpreadCache, StaticCache
+from ..fuzzy_layers import sources
 from ..llama_layers import LlamaLayer, LlamaLayers
 from ..placement import Placement
 from ..rounded import folded, linear
@@ -77,6 +79,10 @@ class LlamaGenDecoder:
     def rounded(self, weights: str) -> LlamaGenDecoder:
         """The same network on rounded weights; its caches are laid out as this one's."""
         return LlamaGenDecoder(self.model, self.placement, weights)
+
+    def fuzzy(self, size: int) -> AbstractContextManager[None]:
+        """Surround calls in which `size` layers in a row are fuzzy, see `fuzzy_layers`."""
+        return self.layers.reading(sources(len(self.layers), size))
 
     def embed(self, ids: Tensor) -> Tensor:
         """Inputs `[…, D]` of token ids `[…]`."""

@@ -15,12 +15,14 @@ from transformers import DynamicCache, PreTrainedModel
 
 from ...engine.cache import KVCache
 from ...errors import InputError
+from ..fuzzy_layers import shared_inputs, sources
 from ..repacked import Repacked, Way, patched
 from ..rounded import check_rounding
 from .alibi import Alibi
 from .cache_view import CacheView, cache_name, columns_of, write_columns
 from .chosen_layers import layers_of, outputs_told, running
 from .masks import Masks
+from .output_layer import output_layer
 from .rearranged import Rearranged, Rearranging, is_plain
 from .recurrent import RecurrentLayers
 
@@ -141,6 +143,13 @@ class CausalDecoder:
             self._rearranged, self._ways = None, ()
             self.forget()
 
+    def fuzzy(self, size: int) -> AbstractContextManager[None]:
+        """Surround calls in which `size` layers in a row are fuzzy, see `fuzzy_layers`."""
+        reads = sources(len(self.layers), size)
+        if self._rearranged is not None:
+            return self._rearranged.layers.reading(reads)
+        return patched(shared_inputs(self.blocks(), reads), over=True)
+
     def rounded(self, weights: str) -> Self:
         """The same network on rounded weights, see `rounded.linear`, for calls between this one's.
 
@@ -189,7 +198,7 @@ class CausalDecoder:
         width = getattr(self.config, "hidden_size_per_layer_input", None)
         return (len(self.layers), width) if width and self._own_embeddings else None
 
-    def _split_inputs(self, x: Tensor) -> dict[str, Tensor]:
+    def split_inputs(self, x: Tensor) -> dict[str, Tensor]:
         """Arguments of the model for inputs `[R, N, …]`, see `embed`."""
         if self.by_layer is None:
             return {"inputs_embeds": x}
@@ -319,7 +328,7 @@ class CausalDecoder:
         self, network: nn.Module, x: Tensor, positions: Tensor, masks: Any, **inputs: Any
     ) -> Any:
         """Call `network` with inputs `[R, N, D]`; `masks` are those of `Masks.of`."""
-        inputs |= self._split_inputs(x) | {"attention_mask": masks, "position_ids": positions}
+        inputs |= self.split_inputs(x) | {"attention_mask": masks, "position_ids": positions}
         return network(**inputs, **{self._cache_name: self._view}, use_cache=True)
 
     def logits(self, hidden: Tensor) -> Tensor:
@@ -329,22 +338,6 @@ class CausalDecoder:
             InputError: it is not all that the model does with them; some scale or cap their logits.
         """
         if self.head is None:
-            self.head = self._split()
+            self.head = output_layer(self)
         with patched(self._ways, over=True):
             return self.head(hidden)
-
-    @torch.no_grad()
-    def _split(self) -> nn.Module:
-        """The model's own output layer, after a trial that it and the body are the whole model."""
-        head: nn.Module = self.model.get_output_embeddings()
-        place = torch.zeros(1, 1, dtype=torch.long, device=self.embeddings.device)
-        given = {"position_ids": place, "use_cache": False}
-        token = self.embed(place + len(self.embeddings) // 2)
-        trial: dict[str, Any] = self._split_inputs(token) | given
-        apart, whole = head(self.body(**trial).last_hidden_state), self.model(**trial).logits
-        if not torch.allclose(apart.to(whole), whole, rtol=1e-3):
-            raise InputError(
-                f"{type(self.model).__name__} does more with its hidden states than its output "
-                "layer does; choose a method that does not read them"
-            )
-        return head

@@ -27,6 +27,8 @@ from ...engine.warp import Warp
 from ...errors import InputError
 from ...files import atomic_folder
 from ...models.loading import cast, load_component, load_strict
+from ...models.transformers.causal import CausalDecoder
+from ...models.transformers.exits import EXITS
 from ...registry import check_name
 from ..base import BaseRecipe, hybrid_optimizers
 from ..card import write_card
@@ -39,7 +41,7 @@ from .corpus import Corpus
 from .lessons import TextLessons
 from .teacher import TextTeacher
 
-SIZES = {"layers": 2, "width": 0}  # settings; width 0: the target's
+SIZES = {"layers": 2, "width": 0, "exits": 1}  # settings; width 0: the target's
 DRAFTED = 7  # tokens a round of an evaluation
 DRAFTER = "drafter"
 _LAYER = re.compile(r"(\.(?:layers|layer|blocks|block|h)\.)(\d+)(?=\.)")  # in names of weights
@@ -47,6 +49,9 @@ _LAYER = re.compile(r"(\.(?:layers|layer|blocks|block|h)\.)(\d+)(?=\.)")  # in n
 
 class TextDrafterRecipe(BaseRecipe):
     """Base of both stages: a model of the target's family, with fewer layers and maybe narrower.
+
+    With `exits` it learns to speak behind some of its layers, too, through one last norm and one
+    output layer (sorted fine-tuning, Kavehzadeh et al. 2023): its loss is the mean of theirs.
 
     At the target's width it begins with the target's embeddings and some of its layers, spread
     evenly (DistilBERT, Sanh et al. 2019, section 3), else with random weights.
@@ -56,7 +61,8 @@ class TextDrafterRecipe(BaseRecipe):
         pipeline: folder of the target and its tokenizer; it receives the drafter.
         init: `drafter`, to go on with the one that is there; None: see above.
         data: file of prompts that the target answers, see `FilePrompts`; None: its own.
-        settings: `layers` and `width` as text.
+        settings: `layers`, `width` and `exits` as text; exits are spread evenly, the last one
+            behind the last layer.
         max_new_tokens: of an answer.
 
     Raises:
@@ -90,7 +96,11 @@ class TextDrafterRecipe(BaseRecipe):
             self.origin = pipeline / init
             before = load_component(type(self.model), self.origin, torch.float32)
             load_strict(self.model, before.state_dict(), self.origin)
+            if "exits" not in (settings or {}) and hasattr(before.config, EXITS):
+                setattr(self.model.config, EXITS, getattr(before.config, EXITS))
         self.model.float()
+        self.decoder = CausalDecoder(self.model)
+        self.decoder.cache(1, 1)  # which learns how its layers give their outputs
 
     @abstractmethod
     def learned(self, steps: int) -> str:
@@ -113,6 +123,14 @@ class TextDrafterRecipe(BaseRecipe):
         )
         logits: Tensor = out.logits
         return logits
+
+    def by_exit(self, tokens: Tensor, mask: Tensor) -> list[Tensor]:
+        """Logits `[B, S, V]` of each exit, see `logits`; the whole model's are the last."""
+        found = []
+        for layers in getattr(self.model.config, EXITS, ()):
+            with self.decoder.running([n < layers for n in self.decoder.layers]):
+                found.append(self.logits(tokens, mask))
+        return found or [self.logits(tokens, mask)]
 
     @torch.no_grad()
     def evaluate(self, model: Any) -> dict[str, float]:
@@ -194,9 +212,13 @@ class TextPretrainRecipe(TextDrafterRecipe):
 
     def loss(self, batch: tuple[Tensor, Tensor], rng: np.random.Generator, step: int) -> Loss:
         tokens, mask = (part.to(self.config.device) for part in batch)
-        logits = self.logits(tokens, mask)[:, :-1]
         follows = mask[:, 1:]
-        return F.cross_entropy(logits[follows].float(), tokens[:, 1:][follows]), {}
+        said = tokens[:, 1:][follows]
+        each = [
+            F.cross_entropy(logits[:, :-1][follows].float(), said)
+            for logits in self.by_exit(tokens, mask)
+        ]
+        return torch.stack(each).mean(), {}
 
 
 class TextAlignRecipe(TextDrafterRecipe):
@@ -236,12 +258,17 @@ class TextAlignRecipe(TextDrafterRecipe):
         assert lesson.tokens is not None
         torch.manual_seed(int(rng.integers(2**63)))  # of what an objective draws
         at, drafted = lesson.ahead(1)
-        places, logits = at[drafted], self.logits(lesson.tokens, lesson.mask)[drafted].float()
-        law, said = lesson.law_at(places), lesson.said_at(places)
-        logits = logits[:, : law.shape[1]]
-        found = Places(logits, lesson.features_at(places), logits, law, said, places)
+        places = at[drafted]
+        law, said, features = (
+            of(places) for of in (lesson.law_at, lesson.said_at, lesson.features_at)
+        )
+        each = []
+        for logits in self.by_exit(lesson.tokens, lesson.mask):
+            drawn = logits[drafted].float()[:, : law.shape[1]]
+            found = Places(drawn, features, drawn, law, said, places)
+            each.append(self.objective(found).mean())
         accepted = objectives.acceptance(found).mean()
-        return self.objective(found).mean(), {"acceptance": float(accepted.detach())}
+        return torch.stack(each).mean(), {"acceptance": float(accepted.detach())}
 
 
 def smaller(target: PreTrainedModel, settings: Mapping[str, str]) -> PreTrainedModel:
@@ -262,6 +289,11 @@ def smaller(target: PreTrainedModel, settings: Mapping[str, str]) -> PreTrainedM
         raise InputError(
             f"layers of a drafter must be from 1 to {config.num_hidden_layers - 1}, not {layers}"
         )
+    if not 0 < (exits := sizes["exits"]) <= layers:
+        raise InputError(f"exits of a drafter must be from 1 to its {layers} layers, not {exits}")
+    if exits > 1:
+        ends = np.linspace(layers / exits, layers, exits).round().astype(int)
+        setattr(config, EXITS, ends.tolist())
     chosen = np.linspace(0, config.num_hidden_layers - 1, layers).round().astype(int).tolist()
     kinds = getattr(config, "layer_types", None)
     if kinds is not None:

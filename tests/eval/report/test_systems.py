@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import mmspec
+from benchmarks.__main__ import build_parser as benchmarks
 from mmspec.cli.main import build_parser
 from mmspec.eval.report.systems import NOT_YET, configured, systems
 from mmspec.eval.schema import Report
@@ -36,6 +37,8 @@ def test_what_is_named_is_there(system):
             words += ["-o", "report"]
         args = build_parser().parse_args(words)
         assert getattr(args, "objective", None) in (None, *OBJECTIVES)
+    elif system.use.startswith("python -m benchmarks "):
+        benchmarks().parse_args([*shlex.split(system.use)[3:], "-o", "out"])
     elif system.use.startswith("mmspec."):
         assert hasattr(mmspec, re.match(r"mmspec\.(\w+)", system.use)[1])
     else:

@@ -35,7 +35,9 @@ def pipe(words, others):
     return mmspec.TextPipeline(llama, words, drafter=small, drafter_tokenizer=others)
 
 
-@pytest.mark.parametrize("method", ["draft", "tree", "dynamic-tree", "pearl", "draft[rule=block]"])
+@pytest.mark.parametrize(
+    "method", ["draft", "easyspec", "tree", "dynamic-tree", "pearl", "draft[rule=block]"]
+)
 def test_greedy_text_is_the_models_own(pipe, method):
     """In a batch of prompts of several lengths, and with as many rows as prompts or fewer."""
     pipe.enable_speculation("plain")

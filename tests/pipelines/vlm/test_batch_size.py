@@ -15,6 +15,7 @@ from mmspec.methods.parts.heads import BRANCHES
 from mmspec.models.heads.loading import load_head
 from mmspec.pipelines.vlm.generate import SpeculativeGeneration
 
+WITH_A_DRAFTER = ("draft", "easyspec", "s2d", "dynamic-tree")
 PICTURES = [1, 0, 2, 1, 0]  # of every row
 SPECVLM = [f"specvlm-{branch}" for branch in ("sum", *BRANCHES)]
 TOLD = ("calls", "drafted", "accepted", "emitted", "visual_tokens", "draft_visual_tokens")
@@ -46,11 +47,11 @@ def check_same(found, whole):
     assert min(stats.emitted) < max(stats.emitted)
 
 
-@pytest.mark.parametrize("method", ["plain", "prompt-lookup", "draft", "dynamic-tree"])
+@pytest.mark.parametrize("method", ["plain", "prompt-lookup", *WITH_A_DRAFTER])
 @pytest.mark.parametrize("family", ["llava", "idefics3", *QWEN])
 def test_answers_are_the_same(family, method):
     model = made(family).double()
-    drafter = shorter(model).double() if method in ("draft", "dynamic-tree") else None
+    drafter = shorter(model).double() if method in WITH_A_DRAFTER else None
     whole = answers(model, None, method, drafter)
     for size in (1, 2):
         check_same(answers(model, size, method, drafter), whole)

@@ -67,6 +67,8 @@ METHODS = [
     "early-exit",
     "layer-skip",
     "draft",
+    "easyspec",
+    "s2d",
     "tree",
     "dynamic-tree",
     "merged",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import shutil
 
@@ -118,6 +119,48 @@ def test_a_resumed_run_is_an_unbroken_one(own, tmp_path, monkeypatch):
     ours, theirs = (load_file(one / "drafter/model.safetensors") for one in (broken, own))
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
     assert train(broken, 5)["before"] is None
+
+
+def test_exits_learn_together(own, corpus, tmp_path):
+    """Of three layers the first two exits: each is the network of the first layers."""
+    config = TrainConfig(tmp_path / "run", 3, 2)
+    settings = {"layers": "3", "exits": "2"}
+    recipe = TextPretrainRecipe(config, own, data=corpus, settings=settings, max_new_tokens=NEW)
+    assert recipe.model.config.exits == [2, 3]
+    tokens, mask = recipe.draw(np.random.default_rng(0), 0)
+    loss, _ = recipe.loss((tokens, mask), np.random.default_rng(0), 0)
+    found = []
+    for layers in (2, 3):
+        short = copy.deepcopy(recipe.model)
+        short.model.layers = short.model.layers[:layers]
+        logits = short(tokens, use_cache=False).logits[:, :-1]
+        found.append(F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten()))
+    torch.testing.assert_close(loss, torch.stack(found).mean())
+    loss.backward()
+    assert all(bool(weight.grad.any()) for weight in recipe.model.model.layers.parameters())
+
+
+def test_a_drafter_with_exits_is_trained_and_drafts(own, tmp_path):
+    """Its folder says where they are, and a second training goes on with them."""
+    for _ in range(2):
+        settings = {} if (own / "drafter").exists() else {"exits": "2"}
+        with torch.random.fork_rng():
+            recipes.train(
+                "text-drafter", own, stage="align", settings={"layers": "2", **settings}, **OPTIONS
+            )
+        shutil.rmtree(own / "training")
+        saved = json.loads((own / "drafter/config.json").read_text())
+        assert saved["exits"] == [1, 2]
+    pipe = mmspec.TextPipeline.from_pretrained(own)
+    truth = pipe("the dog", max_new_tokens=NEW).text
+    pipe.enable_speculation(mmspec.SpecConfig("s2d", exit_confidence=(0.1,)))
+    out = pipe("the dog", max_new_tokens=NEW)
+    assert out.text == truth
+    assert out.stats.fault is None
+    assert sum(out.stats.drafted) > 0
+    for exits in ("0", "3", "x"):
+        with pytest.raises(InputError, match=f"of a drafter .*not '?{exits}'?"):
+            align(own, tmp_path, settings={"layers": "2", "exits": exits})
 
 
 def test_narrower(folder):
