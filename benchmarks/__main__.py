@@ -218,6 +218,8 @@ def _stream(args: argparse.Namespace) -> int:
 
 
 def _simulate(args: argparse.Namespace) -> int:
+    import torch
+
     from mmspec.eval.modalities.base import MODALITIES
     from mmspec.eval.run.job import Job
     from mmspec.eval.suite import load_suite
@@ -232,10 +234,17 @@ def _simulate(args: argparse.Namespace) -> int:
     if (kind := next((k for k in PIPELINES if k == suite.pipeline), None)) is None:
         raise InputError(f"suite {suite.name} is of {suite.pipeline}: choose one of vlm or image")
     pipe = open_pipeline(args, kind)
+    if args.temperature <= 0:
+        raise InputError(
+            f"--temperature must be above 0, not {args.temperature:g}: at 0 a middle layer tells "
+            "one token alone"
+        )
     layers = layers_of(pipe)
     layer = layers // 2 if args.layer is None else args.layer
     if not 0 < layer < layers:
         raise InputError(f"--layer must be from 1 to {layers - 1}, not {layer}")
+    if pipe.device.type != "cpu" or torch.get_num_threads() < 2:
+        raise InputError("PEARL's clock needs two cores of a processor for two processes")
     methods = parse_methods(methods_of(layer))
     call = {**suite.call, "temperature": args.temperature}
     for config in methods.values():

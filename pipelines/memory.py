@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..draft.feature.longspec import LongSpecModel
 from ..methods import ResolvedConfig
 from ..methods.draft_size import DraftSize
 from ..methods.memory_budget import BUDGET, fitted
@@ -22,10 +23,10 @@ def within_budget(
 ) -> ResolvedConfig:
     """The configuration with drafts that its memory budget has room for; networks reserve for them.
 
-    What drafts add are keys and values of drafted tokens in the target's cache, all keys and values
-    of a draft model, and laws: of the target and of its first layers, if the rule asks them, for
-    every node, and of the drafter for every drawn one. Weights are not counted, nor what a call
-    needs for itself while it runs.
+    What drafts add are keys and values of drafted tokens in the target's cache, all that the cache
+    of a draft model holds, and laws: of the target and of its first layers, if the rule asks them,
+    for every node, and of the drafter for every drawn one. Weights are not counted, nor what a call
+    needs for itself while it runs, nor states and laws that a drafter keeps.
 
     Args:
         config: what somebody asked for.
@@ -40,15 +41,16 @@ def within_budget(
     """
     if config.options.get(BUDGET.name) is None:
         return config
-    of_target = _of_token(target)
-    of_model = 0 if model is None else _of_token(model)
+    of_target = _in_cache(target, 2) - _in_cache(target, 1)
     law = target.running.rows * vocab_size * max(_LAW, target.prefix.element_size())
 
     def takes(size: DraftSize) -> int:
         scratch = size.most_read + beyond
         keys = of_target * (scratch - 1)  # plain decoding reads a token a call, too
-        if model is not None:
-            keys += of_model * (model.slots - model.setting.scratch + scratch)
+        if isinstance(model, LongSpecModel):
+            keys += model.ring_bytes(scratch)
+        elif model is not None:
+            keys += _in_cache(model, model.slots - model.setting.scratch + scratch)
         judged = size.most_drafted * (2 if config.rule.early else 1)
         return keys + law * (judged + size.most_drawn)
 
@@ -60,8 +62,9 @@ def within_budget(
     return made
 
 
-def _of_token(network: GuidedDecoder) -> int:
-    """Bytes of the keys and values of a token in all rows; heads without layers have none."""
+def _in_cache(network: GuidedDecoder, tokens: int) -> int:
+    """Bytes of a cache for so many tokens in all rows; heads without layers have none."""
     if not network.layers:
         return 0
-    return network.decoder.cache(len(network.prefix), 1).nbytes
+    one, two = (network.decoder.cache(len(network.prefix), n).nbytes for n in (1, 2))
+    return one + (tokens - 1) * (two - one)  # what has a state has one whatever the text

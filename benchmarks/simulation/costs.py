@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import statistics
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
@@ -30,8 +29,8 @@ class Round:
     seconds: dict[str, float]
 
     @property
-    def beside(self) -> float:
-        """Seconds in neither model."""
+    def after(self) -> float:
+        """Seconds in neither model: they come behind both."""
         return sum(v for k, v in self.seconds.items() if k not in ("draft", "target", "wait"))
 
 
@@ -75,23 +74,27 @@ def rounds_of() -> Iterator[list[Round]]:
 
 @dataclass
 class Costs:
-    """Medians of seconds.
+    """Mean seconds.
 
     Attributes:
-        target: of a call of the target that judges so many tokens, with what a round costs beside.
+        target: of a call of the target that judges so many tokens.
+        after: of what a round does behind it, in neither model.
         draft: of a call of the drafter, by rows of its batch.
-        quartiles: first and third, of the same.
         scale: factor of all that the drafter's device does.
     """
 
     target: dict[int, float]
+    after: dict[int, float]
     draft: dict[int, float]
-    quartiles: dict[str, tuple[float, float]] = field(default_factory=dict)
     scale: float = 1.0
 
     def call(self, drafted: int) -> float:
-        """Seconds of a round's call for so many drafted tokens, between measured ones linear."""
+        """Seconds of a call for so many drafted tokens, between measured ones linear."""
         return _between(self.target, drafted)
+
+    def rest(self, drafted: int) -> float:
+        """Seconds of what comes behind it."""
+        return _between(self.after, drafted)
 
     def drafting(self, tokens: int, rows: int = 1) -> float:
         """Seconds that so many calls of the drafter take for so many rows."""
@@ -108,33 +111,27 @@ def _between(table: dict[int, float], at: int) -> float:
     return float(np.interp(at, known, [table[n] for n in known]))
 
 
-def target_costs(
-    rounds: Sequence[Round],
-) -> tuple[dict[int, float], dict[str, tuple[float, float]]]:
-    """Cost of a call by its width, with what a round costs beside it, and quartiles."""
-    by_width = defaultdict(list)
+def by_width(rounds: Sequence[Round], seconds: Callable[[Round], float]) -> dict[int, list[float]]:
+    """Seconds of rounds by their width, of those with `FEWEST` rounds or more."""
+    found = defaultdict(list)
     for one in rounds:
-        by_width[one.width].append(one.seconds["target"] + one.beside)
-    many = {n: times for n, times in sorted(by_width.items()) if len(times) >= FEWEST}
-    spread = {f"target, {n}": quartiles(times) for n, times in many.items()}
-    return {n: statistics.median(times) for n, times in many.items()}, spread
+        found[one.width].append(seconds(one))
+    return {n: times for n, times in sorted(found.items()) if len(times) >= FEWEST}
 
 
-def draft_cost(rounds: Sequence[Round]) -> tuple[float, tuple[float, float]]:
-    """Cost of a call of the drafter, and quartiles."""
-    times = [one.seconds["draft"] / one.width for one in rounds if one.width]
-    return statistics.median(times), quartiles(times)
+def draft_calls(rounds: Sequence[Round]) -> list[float]:
+    """Seconds of the drafter's calls, the mean of each round."""
+    return [one.seconds["draft"] / one.width for one in rounds if one.width]
 
 
-def draft_cost_beside(rounds: Sequence[Round], count: int) -> tuple[float, tuple[float, float]]:
+def draft_calls_beside(rounds: Sequence[Round], count: int) -> list[float]:
     """The same of a drafter that draws `count` tokens while the target reads.
 
     It has worked as long as the target has read, and been waited for; where nobody waited it may
     have been done long before.
     """
     waited = [r for r in rounds if r.seconds.get("wait", 0.0) > 0.1 * r.seconds["target"]]
-    times = [(r.seconds["target"] + r.seconds["wait"]) / count for r in waited or rounds]
-    return statistics.median(times), quartiles(times)
+    return [(r.seconds["target"] + r.seconds["wait"]) / count for r in waited or rounds]
 
 
 def quartiles(times: Sequence[float]) -> tuple[float, float]:

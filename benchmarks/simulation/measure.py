@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from mmspec.engine.stats import SpecStats
 from mmspec.errors import InputError
 from mmspec.eval.environment import environment
 from mmspec.eval.measure.bootstrap import ratio_interval
@@ -15,7 +16,7 @@ from mmspec.eval.modalities.base import modality
 from mmspec.eval.run.job import Job
 from mmspec.pipelines.notices import timed_apart
 
-from .costs import Costs, Round, draft_cost, draft_cost_beside, rounds_of, target_costs
+from .costs import Costs, Round, by_width, draft_calls, draft_calls_beside, quartiles, rounds_of
 from .recorded import Trace, recording
 from .schedules import Schedule, Text, drafting, drafting_ahead, mirrored, plain, seconds_of
 
@@ -28,19 +29,20 @@ SCALES = (0.8, 1.0, 1.25)  # of what the drafter's device takes
 TOLERANCE = 0.10
 DRAWS = 20  # of coins, over which a simulated time is averaged
 BITS = "specqd[target_weights=int8,draft_weights=int8-high4]"
-HALF = 0.5  # of an int8 weight's bytes, in which its high bits lie
+ELMOE = f"ELMoE-3D's bits, {LENGTH} tokens"
+HALF = 0.5  # of an int8 weight's bits that are its high ones
 
 Paired = tuple[float, tuple[float, float]]
 
 
 @dataclass
 class SimulationRecord:
-    """What was measured, and what was simulated on it.
+    """Record of what was measured, and what was simulated on it.
 
     Attributes:
         samples: prompts; costs were measured on the even ones, the clock on the odd ones.
         layer, layers: of the target, the one that tells ahead, and all.
-        stands: mean acceptance of one drafted token, by drafter.
+        stands: share of drafted tokens that stand, given that those before them did, by drafter.
         foreseen: how often the token that comes next is among the best of a middle layer.
         costs, quartiles: milliseconds.
         clock: seconds a token, measured and simulated, by what ran.
@@ -61,7 +63,7 @@ class SimulationRecord:
 
     @property
     def holds(self) -> bool:
-        """Whether every clock was foretold within `TOLERANCE`."""
+        """True if every clock was foretold within `TOLERANCE`."""
         return all(abs(told / seen - 1) <= TOLERANCE for seen, told in self.clock.values())
 
 
@@ -99,7 +101,7 @@ class Subject:
             return run().stats
 
     def trace(self, method: str, sample: int) -> Trace:
-        """What a method's drafter would have said along a plain output."""
+        """Record of what a method's drafter would have said along a plain output."""
         with recording() as trace:
             self.run(method, sample)
         return trace
@@ -123,18 +125,23 @@ def measure(job: Job, pipe: Any, samples: int, layer: int) -> SimulationRecord:
     subject, layers = Subject(job, pipe), layers_of(pipe)
     record = SimulationRecord(environment(pipe.device), samples, layer, layers)
     costs, beside = _costs(subject, record, range(0, samples, 2))
-    texts = [_texts(subject, n, layer) for n in range(samples)]
-    for name in ("draft", "bits"):
-        record.stands[name] = float(np.mean([x for text in texts for x in text[name].stands]))
-    ranks = np.concatenate([text["draft"].early for text in texts])
+    texts = [_text(subject, n, layer) for n in range(samples)]
+    bits = [subject.run(BITS, n) for n in range(samples)]
+    drafted = sum(sum(stats.judged_at) for stats in bits)
+    record.stands = {
+        "the draft model": float(np.mean([x for text in texts for x in text.stands])),
+        "the target's high bits": sum(sum(stats.accepted) for stats in bits) / drafted,
+    }
+    ranks = np.concatenate([text.early for text in texts])
     record.foreseen = {k: float((ranks < k).mean()) for k in CANDIDATES}
-    _calibrate(subject, record, {n: texts[n]["draft"] for n in range(1, samples, 2)}, costs, beside)
-    if record.holds:
-        for name, (drafter, schedule) in systems(layer / layers, costs).items():
-            record.speedups[name] = {
-                scale: _speedup([text[drafter] for text in texts], schedule, costs, scale)
-                for scale in SCALES
-            }
+    _calibrate(subject, record, {n: texts[n] for n in range(1, samples, 2)}, costs, beside)
+    for scale in SCALES if record.holds else ():
+        scaled = replace(costs, scale=scale)
+        for name, schedule in systems(layer / layers).items():
+            ratios = [_seconds(t, plain, costs) / _seconds(t, schedule, scaled) for t in texts]
+            record.speedups.setdefault(name, {})[scale] = ratio_interval(ratios)
+        ratios = [_half_priced(stats, scaled) for stats in bits]
+        record.speedups.setdefault(ELMOE, {})[scale] = ratio_interval(ratios)
     return record
 
 
@@ -158,21 +165,31 @@ class Likely:
     early: Any
     limit: int
 
+    sample: int
+
     def drawn(self, seed: int) -> Text:
         """The output with coins thrown."""
-        stands = np.random.default_rng(seed).random(len(self.stands)) < np.array(self.stands)
-        return Text(stands, self.limit, self.early)
+        coins = np.random.default_rng([self.sample, seed]).random(len(self.stands))
+        return Text(coins < np.array(self.stands), self.limit, self.early)
 
 
-def _texts(subject: Subject, sample: int, layer: int) -> dict[str, Likely]:
-    said = {
-        name: subject.trace(of, sample)
-        for name, of in (("draft", _draft(LENGTH)), ("early", _early(layer)), ("bits", BITS))
-    }
-    if said["draft"].tokens != said["early"].tokens:
+def _text(subject: Subject, sample: int, layer: int) -> Likely:
+    said, early = subject.trace(_draft(LENGTH), sample), subject.trace(_early(layer), sample)
+    if said.tokens != early.tokens:
         raise InputError(f"prompt {sample}: the target's text differs from run to run")
-    early, limit = np.array(said["early"].rank), said["draft"].limit
-    return {name: Likely(said[name].stands, early, limit) for name in ("draft", "bits")}
+    return Likely(said.stands, np.array(early.rank), said.limit, sample)
+
+
+def _half_priced(stats: SpecStats, costs: Costs) -> float:
+    """Speed-up of a run whose drafts cost half of what a call of the target does for one token.
+
+    That is what half of the weights' bytes take where nothing else counts.
+    """
+    calls, tokens = sum(stats.calls), sum(stats.emitted)
+    drafted = sum(stats.drafted)
+    judging = calls * (costs.call(LENGTH) + costs.rest(LENGTH))
+    seconds = costs.scale * HALF * costs.call(0) * drafted + judging
+    return tokens * (costs.call(0) + costs.rest(0)) / seconds
 
 
 def _costs(subject: Subject, record: SimulationRecord, samples: range) -> tuple[Costs, Costs]:
@@ -189,30 +206,33 @@ def _costs(subject: Subject, record: SimulationRecord, samples: range) -> tuple[
         together += ahead
         for rows, rounds in batches.items():
             by_rows[rows] += [one for one in rounds if one.width == LENGTH]
-    target, spread = target_costs(alone)
-    target_beside, spread_beside = target_costs(together)
-    drafts = {rows: draft_cost(rounds) for rows, rounds in by_rows.items()}
-    beside = draft_cost_beside([one for one in together if one.width == LENGTH], LENGTH + 1)
-    told = {
-        **{f"target, {n} drafted": t for n, t in target.items()},
-        **{f"target, {n} drafted, beside a drafter": t for n, t in target_beside.items()},
-        **{f"drafter, {rows} rows": t for rows, (t, _) in drafts.items()},
-        "drafter, beside the target": beside[0],
+    if not together or not all(by_rows.values()):
+        raise InputError(
+            f"the answers to these prompts are too short to time drafts of {LENGTH} tokens; "
+            "choose another suite"
+        )
+    full = [one for one in together if one.width == LENGTH]
+    times: dict[str, dict[int, list[float]]] = {
+        "target": by_width(alone, lambda one: one.seconds["target"]),
+        "rest of a round": by_width(alone, lambda one: one.after),
+        "draft model": {rows: draft_calls(rounds) for rows, rounds in by_rows.items()},
+        "target, beside a drafter": by_width(together, lambda one: one.seconds["target"]),
+        # with what it takes to ask the drafter
+        "rest, beside a drafter": by_width(together, lambda one: one.after + one.seconds["draft"]),
+        "draft model, beside the target": {1: draft_calls_beside(full or together, LENGTH + 1)},
     }
-    record.costs = {name: 1e3 * seconds for name, seconds in told.items()}
-    spreads = [
-        *spread.values(),
-        *spread_beside.values(),
-        *(q for _, q in drafts.values()),
-        beside[1],
-    ]
-    record.quartiles = {
-        name: (1e3 * low, 1e3 * high) for name, (low, high) in zip(told, spreads, strict=True)
+    means = {
+        kind: {n: float(np.mean(seconds)) for n, seconds in table.items()}
+        for kind, table in times.items()
     }
-    return (
-        Costs(target, {rows: t for rows, (t, _) in drafts.items()}),
-        Costs(target_beside, {1: beside[0]}),
-    )
+    for kind, table in times.items():
+        what = "rows" if kind.startswith("draft") else "drafted"
+        for n, seconds in table.items():
+            record.costs[f"{kind}, {n} {what}"] = 1e3 * means[kind][n]
+            low, high = quartiles(seconds)
+            record.quartiles[f"{kind}, {n} {what}"] = 1e3 * low, 1e3 * high
+    target, after, draft, *beside = means.values()
+    return Costs(target, after, draft), Costs(beside[0], beside[1], beside[2])
 
 
 def _calibrate(
@@ -236,28 +256,20 @@ def _calibrate(
         record.clock[name] = float(np.mean(seen[name])), float(np.mean(told))
 
 
-def systems(part: float, costs: Costs) -> dict[str, tuple[str, Schedule]]:
-    """What is simulated, by name: whose acceptance it has, and its schedule.
+def systems(part: float) -> dict[str, Schedule]:
+    """Schedules that are simulated on the draft model's record, by name.
 
     Args:
         part: of the target's layers that have run when a middle one tells.
     """
-    half = HALF * costs.call(0)
     return {
-        f"draft, {LENGTH} tokens, one device": ("draft", drafting(LENGTH)),
-        f"PEARL, {LENGTH} tokens, two devices": ("draft", drafting_ahead(LENGTH)),
+        f"draft, {LENGTH} tokens, one device": drafting(LENGTH),
+        f"PEARL, {LENGTH} tokens, two devices": drafting_ahead(LENGTH),
         **{
-            f"Mirror-SD, {LENGTH} tokens, {k} candidates": ("draft", mirrored(LENGTH, k, part))
+            f"Mirror-SD, {LENGTH} tokens, the {k} likeliest": mirrored(LENGTH, k, part)
             for k in (0, *CANDIDATES)
         },
-        f"ELMoE-3D's bits, {LENGTH} tokens": ("bits", drafting(LENGTH, call=half)),
     }
-
-
-def _speedup(texts: list[Likely], schedule: Schedule, costs: Costs, scale: float) -> Paired:
-    scaled = replace(costs, scale=scale)
-    ratios = [_seconds(t, plain, costs) / _seconds(t, schedule, scaled) for t in texts]
-    return ratio_interval(ratios)
 
 
 def _seconds(text: Likely, schedule: Schedule, costs: Costs) -> float:

@@ -10,12 +10,15 @@ from .measure import SCALES, TOLERANCE, SimulationRecord
 ABOUT = (
     "Acceptances are recorded along the target's own outputs, costs are measured in the same "
     "process, and only the time of the last table is **simulated**: no clock has shown it. It "
-    "stands if the simulation foretells the clock of what does run here."
+    "stands if the simulation foretells the clock of what does run here, on prompts whose costs "
+    "were not measured. There two processes share a memory; in the last table a second device is "
+    "as fast as this one alone. Mirror-SD's devices tell each other everything in no time, and "
+    "ELMoE-3D's drafts take half of the time that a call of the target takes for one token."
 )
 
 
 def tables(record: SimulationRecord) -> list[Table]:
-    """What was recorded, what calls cost, the clock, and what is simulated on them."""
+    """Tables of what was recorded, what calls cost, the clock, and what is simulated on them."""
     known = [
         Row(f"one token of {name} stands", (Cell(fixed(x, 3)),))
         for name, x in record.stands.items()
@@ -41,7 +44,7 @@ def tables(record: SimulationRecord) -> list[Table]:
     ]
     out = [
         Table("Recorded: shares of tokens.", ("", "share"), tuple(known)),
-        Table("Measured: milliseconds, median and quartiles.", ("call", "ms"), tuple(costs)),
+        Table("Measured: milliseconds, mean and quartiles.", ("call", "ms"), tuple(costs)),
         Table("Milliseconds a token.", ("method", "measured", "simulated", "apart"), tuple(clock)),
     ]
     if record.speedups:
@@ -58,7 +61,7 @@ def tables(record: SimulationRecord) -> list[Table]:
 
 
 def notes(record: SimulationRecord) -> tuple[str, ...]:
-    """Why there is no simulated table."""
+    """Reasons for leaving the simulated table out."""
     if record.holds:
         return ()
     missed = f"the simulation misses the clock by more than {TOLERANCE:.0%}: it foretells nothing"

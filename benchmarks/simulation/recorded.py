@@ -21,17 +21,19 @@ MODULES = ("mmspec.pipelines.image.token_pipeline", "mmspec.pipelines.vlm.genera
 
 @dataclass
 class Trace:
-    """What a drafter would have said at every place of an output.
+    """Drafts that a drafter would have made at every place of an output.
 
     Behind the first n tokens of an output, whatever way they came about, the next one x was an
     accepted draft with probability min(1, q(x)/p(x)): the token rule emits it by acceptance with
     probability min(p, q), and with probability p in all. So one record along the output serves
-    drafts of every length.
+    drafts of every length. That is so of a draft model with a cache of its own. One that works in
+    the target's cache reads there what it wrote itself, from the second drafted token on.
 
     Attributes:
         tokens: the output.
         stands: min(1, q/p) of each of them.
-        rank: tokens that the drafter holds to be likelier.
+        rank: tokens that the drafter holds to be likelier; all of them where its law has none of
+            this one.
         limit: tokens that the output might have had.
     """
 
@@ -68,7 +70,7 @@ class Asked(GuardedDrafter):
         self.trace.limit = context.limit
         self.trace.tokens.append(token)
         self.trace.stands.append(min(1.0, q / p))
-        self.trace.rank.append(int((law > q).sum()))
+        self.trace.rank.append(int((law > q).sum()) if q else len(law))
         super().observe(context, self._said, scores, verdict)
 
 
@@ -87,7 +89,7 @@ def law_of(draft: Draft, vocab_size: int) -> Tensor:
 
 @contextmanager
 def recording() -> Iterator[Trace]:
-    """What runs inside is plain decoding, in which a method's drafter is asked at every place."""
+    """Decode plainly inside, and ask a method's drafter at every place."""
     trace = Trace()
 
     def asked(drafter: Any, vocab_size: int | None, most: int) -> Asked:
@@ -96,4 +98,5 @@ def recording() -> Iterator[Trace]:
     with ExitStack() as stack:
         for module in MODULES:
             stack.enter_context(patch(f"{module}.GuardedDrafter", asked))
+        stack.enter_context(patch("mmspec.pipelines.notices.Notices.check"))  # nothing is to pay
         yield trace

@@ -35,7 +35,7 @@ class Text:
 
     @property
     def going(self) -> bool:
-        """Whether a token is missing."""
+        """True while a token is missing."""
         return self.at < len(self.stands)
 
     @property
@@ -44,16 +44,16 @@ class Text:
         return self.limit - self.at
 
     def accepted(self, drafted: int) -> int:
-        """How many of so many drafted tokens stand."""
+        """Number of so many drafted tokens that stand."""
         run = self.stands[self.at : self.at + drafted]
         return int(run.argmin()) if not run.all() else len(run)
 
     def drafted(self, at: int) -> bool:
-        """Whether a draft of a token stands; of one behind the end none does."""
+        """True if a draft of a token stands; of one behind the end none does."""
         return at < len(self.stands) and bool(self.stands[at])
 
     def foreseen(self, at: int, best: int) -> bool:
-        """Whether a token is among the `best` of the middle layer."""
+        """True if a token is among the `best` of the middle layer."""
         assert self.early is not None
         return at < len(self.early) and bool(self.early[at] < best)
 
@@ -76,8 +76,13 @@ class World:
             yield self.env.timeout(seconds)
 
     def judge(self, drafted: int) -> Process:
-        """A call of the target."""
+        """A call of the target, and what comes behind it."""
         yield from self.use(self.first, self.costs.call(drafted))
+        yield from self.rest(drafted)
+
+    def rest(self, drafted: int) -> Process:
+        """Judge, keep and count: what a round does behind both models."""
+        yield from self.use(self.first, self.costs.rest(drafted))
 
     def begin(self, seconds: float) -> simpy.Process:
         """Work that begins on the second device while others go on; it may be interrupted."""
@@ -99,26 +104,20 @@ def seconds_of(schedule: Schedule, text: Text, costs: Costs) -> float:
 
 
 def plain(world: World, text: Text) -> Process:
-    """One token a call."""
+    """Plain decoding: one token a call."""
     while text.going:
         yield from world.judge(0)
         text.at += 1
 
 
-def drafting(length: int, call: float = 0.0, again: float = 0.0) -> Schedule:
-    """Draft so many tokens on the target's device, judge them, and so on.
-
-    Args:
-        call: seconds of a call of the drafter; 0: as measured.
-        again: calls of the drafter that a round takes beside its drafts.
-    """
+def drafting(length: int) -> Schedule:
+    """Draft so many tokens on the target's device, judge them, and so on."""
 
     def schedule(world: World, text: Text) -> Process:
-        one = world.costs.scale * call if call else world.costs.drafting(1)
         while text.going:
             drafted = min(length, text.room - 1)
             if drafted:
-                yield from world.use(world.first, (drafted + again) * one)
+                yield from world.use(world.first, world.costs.drafting(drafted))
             yield from world.judge(drafted)
             text.at += text.accepted(drafted) + 1
 
@@ -132,12 +131,13 @@ def drafting_ahead(length: int) -> Schedule:
         ready = 0
         while text.going:
             drafted = min(ready, length, text.room - 1)
-            count = min(length + 1, text.room - drafted)
+            count = 0 if text.room == 1 else min(length + 1, text.room - drafted)
             drawing = world.begin(world.costs.drafting(count))
-            yield from world.judge(drafted)
+            yield from world.use(world.first, world.costs.call(drafted))
             yield drawing
+            yield from world.rest(drafted)
             accepted = text.accepted(drafted)
-            guessed = accepted == drafted and text.drafted(text.at + drafted)
+            guessed = count and accepted == drafted and text.drafted(text.at + drafted)
             ready = count - 1 if guessed else 0
             text.at += accepted + 1
 
@@ -149,7 +149,8 @@ def mirrored(length: int, best: int, part: float) -> Schedule:
 
     The drafter writes on behind every place of the draft, as if the target corrected it there by
     each of the `best` tokens that the middle layer holds to be likeliest. If the correction is
-    among them, the next draft is there.
+    among them, the next draft is there. What the devices tell each other takes no time, and the
+    drafter says one token a call; the published one says several.
 
     Args:
         length: tokens of a draft.
@@ -167,10 +168,11 @@ def mirrored(length: int, best: int, part: float) -> Schedule:
             yield from world.use(world.first, part * whole)
             drawing = world.begin(world.costs.drafting(length, branches)) if best else None
             yield from world.use(world.first, (1 - part) * whole)
+            yield from world.rest(drafted)
             corrected = text.at + text.accepted(drafted)
             ready = bool(best) and text.foreseen(corrected, best)
             text.at = corrected + 1
-            if drawing is not None and ready:
+            if drawing is not None and ready and text.going:
                 yield drawing
             elif drawing is not None and drawing.is_alive:
                 drawing.interrupt()  # nobody wants them

@@ -12,7 +12,7 @@ from ..errors import InputError
 from ..registry import check_name, is_reference
 from . import registry
 from .chosen import KEEP, KINDS, SLOTS
-from .memory_budget import BUDGET
+from .memory_budget import BUDGET, BytesOption
 from .options import Option, options_of
 from .parts.pipelines import MODALITIES, PIPELINES
 from .resolved import ResolvedConfig, resolve
@@ -197,6 +197,8 @@ class SpecConfig:
                 one["enum"] = list(declared.choices)
             if declared.many:
                 one = {"type": "array", "items": one}
+            if isinstance(declared, BytesOption):
+                one = {"anyOf": [one, {"type": "string"}]}
             if declared.optional:
                 one = {"anyOf": [one, {"type": "null"}]}
             found[name] = one | {"description": declared.help}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -45,7 +46,7 @@ class BytesOption(Option):
         if found is None:
             raise ValueError(text)
         number, unit, binary = found.groups()
-        return int(float(number) * (1024 if binary else 1000) ** _UNITS[unit.lower()])
+        return int(Decimal(number) * (1024 if binary else 1000) ** _UNITS[unit.lower()])
 
 
 BUDGET = BytesOption(
@@ -85,10 +86,11 @@ def fitted(
     smaller = _fitting(config, fits)
     if not smaller:
         least = takes(_cut(config, 1, 1, 1).draft_size(stride))
+        other = "" if not config.needs else ", or take a method without a draft model"
         raise InputError(
             f"memory_budget of {budget:,} bytes holds no draft of method {config.method!r}, whose "
             f"smallest takes {least:,} here; give {BUDGET.name}={least} or more, have fewer rows "
-            "at a time, or take a method without a draft model, such as 'prompt-lookup'"
+            f"at a time{other}"
         )
     return max(smaller, key=lambda one: one.draft_size(stride).most_drafted)
 

@@ -196,6 +196,10 @@ class Options:
         """Components of the pipeline that a part needs by these options, beside its own `needs`."""
         return ()
 
+    def check_layers(self, layers: int) -> None:
+        """Raise an `InputError` if a target of so many layers won't do."""
+        return
+
 
 @lru_cache
 def options_of(declaration: type) -> Mapping[str, Option]:

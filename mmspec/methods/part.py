@@ -141,9 +141,6 @@ class DraftOptions(Options):
         """Tokens a row that each call of a draft model reads for a draft; no model: none."""
         return []
 
-    def check_layers(self, layers: int) -> None:
-        """Raise an `InputError` if a target of so many layers won't do."""
-
 
 @dataclass(frozen=True)
 class Drafter(Part):

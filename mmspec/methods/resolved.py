@@ -120,6 +120,11 @@ class ResolvedConfig:
         return self.drafter_only or (self.unverified and self.drafter.unjudged == "maybe")
 
     @property
+    def part_layers(self) -> bool:
+        """True if some of the target's layers run alone, for drafts or for the rule."""
+        return self.own_layers or self.rule.early
+
+    @property
     def own_layers(self) -> bool:
         """True if the target drafts with some of its layers."""
         return any(part.own_layers for part, _ in self.drafters)
@@ -182,13 +187,14 @@ class ResolvedConfig:
 
         A reward that is given to the pipeline itself takes the router's place.
         """
-        if self.head is not None:
-            return (f"heads/{self.head.name}",)
         if self.preset.answers == "experts":
             return ("experts",)
-        at_work = [c for c in (*self.drafters, self.inner) if c is not None]
-        at_work += [c for c in self.chosen if isinstance(c.part, Rule)]
-        found = ["drafter"] if self.drafter_only else []
+        at_work = [c for c in self.chosen if isinstance(c.part, Rule)]
+        if self.head is not None:
+            found = [f"heads/{self.head.name}"]
+        else:
+            found = ["drafter"] if self.drafter_only else []
+            at_work = [*(c for c in (*self.drafters, self.inner) if c is not None), *at_work]
         found += [n for part, options in at_work for n in (*part.needs, *options.needs())]
         return tuple(dict.fromkeys(found))
 
@@ -199,8 +205,8 @@ class ResolvedConfig:
     # --- the engine's parts -----------------------------------------------------------------------
 
     def check_layers(self, layers: int) -> None:
-        """Raise an `InputError` if a target of so many layers can't draft with some of them."""
-        for _, options in self.drafters:
+        """Raise an `InputError` if a target of so many layers can't run some of them."""
+        for _, options in (*self.chosen, *self.drafters):
             options.check_layers(layers)
 
     def build_drafter(self, offers: Offers) -> Any:

@@ -10,7 +10,6 @@ import torch.nn.functional as F
 
 from ..engine.accept.chain import token_probs
 from ..engine.draft import Context, Draft, Scores
-from ..errors import InputError
 from .guided import GuidedDecoder
 
 
@@ -21,25 +20,18 @@ class Pruning:
     it stay. That law is the output layer's of the first layers' states, at temperature 1 without
     warpers. Laws behind the other nodes are 0; `RestrictedRule` does not look at them.
 
-    The second call reads the nodes that are left from the first layer on. `run` counts what it
-    takes to go on from where the first call ended, of `whole` for drafts that are not pruned, in
-    layers times nodes, roots included.
+    Counters take the two for one call of the target. The second reads the nodes that are left from
+    the first layer on. `run` counts what it takes to go on from where the first call ended, of
+    `whole` for drafts that are not pruned, in layers times nodes, roots included.
 
     Args:
         layers: how many are the first ones; None: half of them.
         least: θ.
         of: layers of the target.
-
-    Raises:
-        InputError: the target has no more layers than that.
     """
 
     def __init__(self, layers: int | None, least: float, of: int) -> None:
         self.layers, self.least, self.of = layers or max(1, of // 2), least, of
-        if self.layers >= of:
-            raise InputError(
-                f"prune_layers must be below the target's {of} layers, not {self.layers}"
-            )
         self.run = self.whole = 0
 
     def score(self, model: GuidedDecoder, context: Context, draft: Draft) -> Scores:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
@@ -27,6 +28,7 @@ class TokenTarget:
         stride: positions in a row of the picture.
         turns: most calls that `sample_next` makes for a draft; None: as many as it takes.
         window: how the cells of an island take turns, see `islands.in_turn`; None: one by one.
+        judged: makes the laws that drafts are judged by of logits; None: as all others are made.
 
     Attributes:
         pruning: of drafts, by what the first layers say; None: all layers read all nodes.
@@ -40,8 +42,9 @@ class TokenTarget:
         stride: int = 1,
         turns: int | None = None,
         window: int | None = None,
+        judged: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
-        self.model, self.stride, self.turns = model, stride, turns
+        self.model, self.stride, self.turns, self.judged = model, stride, turns, judged
         self.window = stride if window is None else window
         self._stale: list[int] = []  # per row, the first position that the cache lacks
 
@@ -55,6 +58,13 @@ class TokenTarget:
             self._stale[row] = -1  # it lacks nothing
 
     def score(self, context: Context, draft: Draft) -> Scores:
+        warp, self.model.warp = self.model.warp, self.judged or self.model.warp
+        try:
+            return self._score(context, draft)
+        finally:
+            self.model.warp = warp
+
+    def _score(self, context: Context, draft: Draft) -> Scores:
         self.model.leave(context.finished)
         if self.pruning is not None:
             return self.pruning.score(self.model, context, draft)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Literal
 
@@ -277,7 +277,9 @@ class TokenImagePipeline(SpeculativePipeline):
         if not (grid.free or config.own_layers or config.rounds):
             drafter = GridDrafter(drafter, grid.forced)
         turns = config.of(LocalOptions)
-        judge: Target = TokenTarget(target, grid.stride, turns.local_turns, turns.local_window)
+        soft = replace(warp, temperature=1.0) if config.rule.soft and not warp.temperature else None
+        islands = turns.local_turns, turns.local_window
+        judge: Target = TokenTarget(target, grid.stride, *islands, soft)
         if config.unverified:  # a drafter that fails has nobody to stand in for it
             judge, length = UnaskedTarget(), ConstantLength(grid.length)
         elif config.drafts:
@@ -293,9 +295,7 @@ class TokenImagePipeline(SpeculativePipeline):
     def scaled_up(
         self, drawing: Drawing, config: ResolvedConfig, stats: ImageStats
     ) -> Callable[[], Tensor]:
-        """Function that draws small pictures, counted in `stats`, and scales them up to tokens
-        `[B, L]`, for `MultiScaleDrafter`.
-        """
+        """Function that draws small pictures, scales them up to tokens `[B, L]`, and counts."""
         raise InputError("this family has no network of smaller pictures")
 
     def _guided(

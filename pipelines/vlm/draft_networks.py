@@ -174,6 +174,8 @@ class Drafting:
             if beside is not None:
                 beside.refresh()
         head = self.head
+        if self.judge is not None:
+            self.judge.to(self.target.embeddings.device)
         if head is None:
             return
         if head.training:

@@ -161,7 +161,7 @@ class SpeculativeGeneration:
         self._costs, self._notices, self._table = Costs(), Notices(), SuccessorTable()
         self._trigrams = LivingTrigrams()
         self.config.check_layers(len(self.target.layers))
-        if self.config.own_layers:
+        if self.config.part_layers:
             self.target.blocks()  # they must be known to run a part of them
             shared = getattr(self.target.config, "num_kv_shared_layers", 0)
             if shared and "layer-skip" in {part.name for part, _ in self.config.drafters}:
@@ -329,13 +329,13 @@ class SpeculativeGeneration:
         )
         length = config.build_length(offers)
         rule = config.build_rule(offers, 0.0 if request.greedy else 1.0)
-        if request.law.looks and getattr(rule, "local", False):
+        if request.judged.looks and getattr(rule, "local", False):
             refuse("logits processors that read the text, where tokens are drawn again in place")
         drafter = config.build_drafter({**offers, "more": lambda: getattr(length, "more", None)})
         if config.drafts:
             drafter = GuardedDrafter(drafter, vocab_size, config.draft_size().most_drafted)
         rows, kept = len(request.ids), (request.scores, request.logits)
-        judge = ProcessedTarget(target, request.law, vocab_size, *kept)
+        judge = ProcessedTarget(target, request.judged, vocab_size, *kept)
         # transformers draws no number for a greedy output
         seeds = [0] * rows if request.greedy else self.seeds or row_seeds(None, rows)
         engine = Engine(

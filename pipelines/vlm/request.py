@@ -36,9 +36,10 @@ class Request:
         given, own: what the target and the draft model were given, as a processor makes it; None:
             the draft model reads what transformers prepares for the target.
         at_once: rows that run at a time; None: all.
-        law: by which the output is drawn; `soft`: of a greedy one the law that the largest is taken
-            of.
-        drafted: the same for drafts.
+        law: by which the output is drawn.
+        judged: by which drafts are judged: the same; `soft`: of a greedy output the law that the
+            largest is taken of.
+        drafted: the first for drafts.
         scores, logits: take what `output_scores` and `output_logits` ask for; None: nobody asks.
         ranked: the same, and of a greedy output the law that it takes the largest of, for drafts of
             the likeliest tokens.
@@ -67,7 +68,9 @@ class Request:
         self.limit = stops.length - ids.shape[1]
         self.greedy = not config.do_sample
         told_to = self.ids, stops.eos
-        self.law = ProcessedLaw(processors, self.greedy and not soft, *told_to)
+        self.law = self.judged = ProcessedLaw(processors, self.greedy, *told_to)
+        if self.greedy and soft:
+            self.judged = ProcessedLaw(processors, False, *told_to)
         told = config.return_dict_in_generate
         self.scores = EmittedScores() if told and config.output_scores else None
         self.logits = EmittedScores() if told and config.output_logits else None

@@ -7,7 +7,14 @@ import pytest
 
 from benchmarks.__main__ import main
 from benchmarks.simulation import measure as measuring
-from benchmarks.simulation.costs import Costs, Round, draft_cost, draft_cost_beside, target_costs
+from benchmarks.simulation.costs import (
+    Costs,
+    Round,
+    by_width,
+    draft_calls,
+    draft_calls_beside,
+    quartiles,
+)
 from benchmarks.simulation.measure import Subject, methods_of
 from benchmarks.simulation.schedules import (
     Text,
@@ -23,7 +30,7 @@ from mmspec.eval.run.job import Job
 from mmspec.eval.suite import load_suite
 from mmspec.eval.sweeps import parse_methods
 
-COSTS = Costs({0: 10.0, 4: 14.0}, {1: 2.0, 11: 4.0})
+COSTS = Costs({0: 9.0, 4: 13.0}, {0: 1.0}, {1: 2.0, 11: 4.0})
 
 
 def text(stands, limit=None, early=None):
@@ -52,26 +59,26 @@ def test_a_text_that_ends_early_was_drafted_for_to_its_limit():
 def test_all_that_stands_comes_at_the_length_of_a_draft():
     """PEARL at its best says γ + 1 tokens in the longer of drafting them and judging γ."""
     out = text([1] * 30)
-    first = 10  # nothing is drafted yet: the target's own token, guessed meanwhile
-    full = max(5 * 2, 14)
+    first = max(5 * 2, 9) + 1  # nothing is drafted yet: the target's own token is guessed meanwhile
+    full = max(5 * 2, 13) + 1
     seconds = seconds_of(drafting_ahead(4), out, COSTS)
-    assert seconds == first + full * 5 + max(2 * 2, 13) + 0  # 1 + 5 · 5 + 4 tokens
+    assert seconds == first + full * 5 + max(1 * 2, 12) + 1  # 1 + 5 · 5 + 4 tokens
 
 
 def test_drafting_ahead_waits_for_a_slow_drafter():
-    slow = Costs(COSTS.target, {1: 20.0})
+    slow = Costs(COSTS.target, COSTS.after, {1: 20.0})
     out = text([0] * 3, limit=100)
-    assert seconds_of(drafting_ahead(4), out, slow) == 3 * 5 * 20
+    assert seconds_of(drafting_ahead(4), out, slow) == 3 * (5 * 20 + 1)
 
 
 def test_what_is_got_ready_for_costs_nothing_while_the_target_reads():
     """Mirror-SD with every correction foreseen drafts once, and never waits again."""
     out = text([0] * 10, limit=100, early=[0] * 10)
-    quick = Costs(COSTS.target, {1: 0.5})
+    quick = Costs(COSTS.target, COSTS.after, {1: 0.5})
     assert seconds_of(mirrored(4, 1, 0.5), out, quick) == 4 * 0.5 + 10 * 14
     # branches of 5 places by one candidate: half a call is left for 4 steps of the drafter
-    slow = Costs(COSTS.target, {1: 3.0})
-    assert seconds_of(mirrored(4, 1, 0.5), out, slow) == 4 * 3 + 9 * (7 + 12) + 14 + 5
+    slow = Costs(COSTS.target, COSTS.after, {1: 3.0})
+    assert seconds_of(mirrored(4, 1, 0.5), out, slow) == 4 * 3 + 9 * (6.5 + 12) + 14
 
 
 @pytest.mark.parametrize("early", [[9] * 12, [0] * 12])
@@ -86,25 +93,26 @@ def test_what_is_not_foreseen_is_thrown_away():
 
 
 def test_costs_between_measured_ones_are_linear():
-    assert COSTS.call(2) == 12
-    assert COSTS.call(8) == 18
+    assert COSTS.call(2) == 11
+    assert COSTS.call(8) == 17
+    assert COSTS.rest(3) == 1
     assert COSTS.drafting(3) == 6
     assert COSTS.drafting(3, rows=6) == 9
-    assert Costs(COSTS.target, COSTS.draft, scale=1.25).drafting(4) == 10
+    assert Costs(COSTS.target, COSTS.after, COSTS.draft, scale=1.25).drafting(4) == 10
 
 
-def test_costs_are_medians_of_rounds():
+def test_costs_are_of_rounds_by_their_width():
     rounds = [Round(2, {"draft": 4.0 + n, "target": 10.0 + n, "verify": 1.0}) for n in range(5)]
     rounds += [Round(1, {"draft": 1.0, "target": 5.0})]  # too few to know
-    table, spread = target_costs(rounds)
-    assert table == {2: 13.0}
-    assert spread["target, 2"] == (12.0, 14.0)
-    assert draft_cost(rounds[:5])[0] == 3.0
+    assert by_width(rounds, lambda one: one.seconds["target"]) == {2: [10, 11, 12, 13, 14]}
+    assert by_width(rounds, lambda one: one.after) == {2: [1.0] * 5}
+    assert quartiles([10, 11, 12, 13, 14]) == (11, 13)
+    assert draft_calls(rounds) == [2, 2.5, 3, 3.5, 4, 1]
     waited = [Round(2, {"draft": 0.0, "target": 10.0, "wait": 5.0})]
-    assert draft_cost_beside([*waited, Round(2, {"target": 99.0, "wait": 0.0})], 5)[0] == 3.0
+    assert draft_calls_beside([*waited, Round(2, {"target": 99.0, "wait": 0.0})], 5) == [3.0]
 
 
-CALLS = Costs({0: 1.0}, {1: 0.0})  # the time of a schedule is its calls of the target
+CALLS = Costs({0: 1.0}, {0: 0.0}, {1: 0.0})  # the time of a schedule is its calls of the target
 
 
 @pytest.fixture(scope="module")
@@ -145,6 +153,7 @@ def test_a_run_measures_records_and_shows_nothing_that_the_clock_denies(
     tmp_path, monkeypatch, capsys
 ):
     monkeypatch.setattr(measuring, "DRAWS", 2)
+    monkeypatch.setattr("torch.get_num_threads", lambda: 2)  # tests run on one each
     assert main(["simulate", "--samples", "4", "-o", str(tmp_path), "--quiet"]) == 0
     record = json.loads((tmp_path / "simulation.json").read_text())
     apart = [told / seen - 1 for seen, told in record["clock"].values()]
@@ -152,7 +161,7 @@ def test_a_run_measures_records_and_shows_nothing_that_the_clock_denies(
     said = capsys.readouterr().out
     assert ("Simulated" in (tmp_path / "simulation.md").read_text()) == bool(record["speedups"])
     assert ("foretells nothing" in said) != bool(record["speedups"])
-    assert 0 < record["stands"]["draft"] < 1
+    assert all(0 < share < 1 for share in record["stands"].values())
     shares = [*record["foreseen"].values()]
     assert shares == sorted(shares)
 
@@ -163,6 +172,7 @@ def test_a_run_measures_records_and_shows_nothing_that_the_clock_denies(
         (["--samples", "5"], "--samples must be even, not 5"),
         (["--layer", "9"], "--layer must be from 1 to 6, not 9"),
         (["--suite", "continuous"], "choose one of vlm or image"),
+        (["--temperature", "0"], "--temperature must be above 0, not 0"),
     ],
 )
 def test_bad_input_is_told_in_a_line(tmp_path, capsys, words, said):

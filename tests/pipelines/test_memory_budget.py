@@ -104,7 +104,9 @@ def test_text(added, method):
     check_budgets(speculated, added, SpecConfig(method))
 
 
-@pytest.mark.parametrize("name", ["eagle", "vispec", "flash", "dflash", "hydra", "medusa", None])
+@pytest.mark.parametrize(
+    "name", ["eagle", "vispec", "flash", "dflash", "hydra", "medusa", "longspec", None]
+)
 def test_heads_and_pictures(added, name):
     model = vlms.made("llava")
     inputs = vlms.asked(model, [1, 2, 0])

@@ -55,6 +55,18 @@ def test_with_nothing_pruned_it_is_the_token_rule(pipe):
     assert found[1][1].spared == 0
 
 
+def test_too_few_layers_are_told_at_once():
+    """Before anything is generated, and in the words of who asked."""
+    words = texts.tokenizer()
+    small = texts.model(words)
+    layers = small.config.num_hidden_layers
+    method = f"draft[rule=restricted,prune_layers={layers}]"
+    with pytest.raises(InputError, match=f"below the target's {layers} layers"):
+        mmspec.enable_speculation(small, method, texts.model(words, seed=1))
+    with pytest.raises(InputError, match="drafts from the target's laws behind all of them"):
+        SpecConfig("spatial-sd", rule="restricted").resolve("image")
+
+
 def test_what_is_counted_is_what_is_read(pipe, monkeypatch):
     """Nodes of the first call and of the second, layers of each; the second reads no more rows
     than the longest draft that is left."""

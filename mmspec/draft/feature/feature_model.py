@@ -50,7 +50,8 @@ class FeatureModel(GuidedDecoder, ABC):
     ) -> None:
         of = target.setting
         super().__init__(decoder, of._replace(prefix=prefix, mask=mask, warp=warp or of.warp))
-        target.watch(decoder.reads)
+        if decoder.dim:  # others read no hidden states
+            target.watch(decoder.reads)
         self.target = target
         self.context: Context | None = None
         self._features = torch.zeros(0)  # [R, room, D]: hidden states in front of every output

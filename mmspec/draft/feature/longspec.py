@@ -54,6 +54,10 @@ class LongSpecModel(TokenFeatureModel):
         """M, slots of the ring."""
         return self.window + self.setting.scratch + 1
 
+    def ring_bytes(self, scratch: int) -> int:
+        """Bytes of the ring, if a call may add so many tokens."""
+        return (self.window + scratch + 1) * self.decoder.ring(len(self.prefix), 1).nbytes
+
     def _start(self, rows: int, before: Tensor) -> None:
         self.cache = self.decoder.ring(len(self.prefix), self.columns)
         self.cache.contained = True
@@ -111,10 +115,12 @@ class LongSpecModel(TokenFeatureModel):
         nothing = self.cache.read(0, 0)
         self._own = torch.stack([self.target.running.of(x) for x in nothing])
         self._depths = self._root.new_zeros(len(root), 0)
-        self._drafted = torch.zeros(0)
+        self._drafted = self.prefix.new_zeros(0)
 
     def _next(self, tokens: Tensor, start: list[int]) -> Tensor:
-        if self.context is None:
+        if self.context is None:  # somebody looks at what a call costs
+            if self.target.cache is None:
+                self.target.start(self.target.running.rows)
             self._begin_round(start)
         known, n = self._depths.shape[1], tokens.shape[1]
         depths = (known + self.keys[:n]).expand(len(tokens), -1)
@@ -156,7 +162,7 @@ class LongSpecModel(TokenFeatureModel):
         stored = head.last.read(self.target.cache, length)
 
         def within(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            self._own = torch.cat([self._own, torch.stack([k, v]).nan_to_num(0.0)], dim=3)
+            self._own = torch.cat([self._own, torch.stack([k, v]).nan_to_num(0.0, 0.0, 0.0)], dim=3)
             keys, values = (
                 torch.cat([of(x), own], dim=2) for x, own in zip(ring, self._own, strict=True)
             )
@@ -169,5 +175,6 @@ class LongSpecModel(TokenFeatureModel):
         cos, sin = head.turns(self.rotary[rows(columns)])
         hidden = head.network(of(x), (of(cos), of(sin)), within, across)
         laws = self._laws(self.target.running.of_all(hidden))
-        self._drafted = torch.cat([self._drafted.view(len(laws), -1, laws.shape[-1]), laws], dim=1)
+        before = self._drafted.to(laws).view(len(laws), -1, laws.shape[-1])
+        self._drafted = torch.cat([before, laws], dim=1)
         return self._drafted

@@ -52,6 +52,10 @@ class AheadOptions(ModelOptions):
         "process on a processor with a second core, and elsewhere nowhere",
     )
 
+    def drawn(self, depth: int) -> int:
+        """Tokens of a draft and of the next one, each with a guess in front."""
+        return 2 * (depth + 1)
+
 
 class LayersOptions(ChainOptions):
     def check_layers(self, layers: int) -> None:

@@ -87,6 +87,7 @@ PARTS = (
         positions=True,
         unjudged="maybe",
         known=False,
+        laws=False,
         paper="Peruzzo et al. 2026",
     ),
     Drafter(
@@ -98,6 +99,7 @@ PARTS = (
         needs=("spatial",),
         depth="draft_rows",
         positions=True,
+        settled=True,
         paper="Xiang et al. 2026",
     ),
     Drafter(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...errors import InputError
 from ..options import Options, option
 from ..part import Drafter, Rule
 
@@ -14,9 +15,17 @@ class PruneOptions(Options):
         1e-4, "drafted tokens to which these layers give less are pruned", 0, 1
     )
 
+    def check_layers(self, layers: int) -> None:
+        if layers < 2:
+            raise InputError("a target whose first layers prune drafts needs two layers or more")
+        if self.prune_layers is not None and self.prune_layers >= layers:
+            raise InputError(
+                f"prune_layers must be below the target's {layers} layers, not {self.prune_layers}"
+            )
+
 
 def _reads_all(options: PruneOptions, drafter: Drafter) -> str | None:
-    if not drafter.window:
+    if not (drafter.window or drafter.settled):
         return None
     return (
         f"rule 'restricted' leaves pruned tokens unread, and drafter {drafter.name!r} drafts from "

@@ -160,7 +160,7 @@ class ProcessedTarget(TokenTarget):
     """A target whose laws may depend on the text in front, through `law`.
 
     Args:
-        model, law: the network, and how its logits become laws.
+        model, law: the network, and how its logits become laws that drafts are judged by.
         vocab_size: tokens that laws are over.
         scores, logits: takes the processed scores of emitted tokens, and their logits as the
             network gives them; None: nobody asks for them.
@@ -174,7 +174,7 @@ class ProcessedTarget(TokenTarget):
         scores: EmittedScores | None = None,
         logits: EmittedScores | None = None,
     ) -> None:
-        super().__init__(model)
+        super().__init__(model, judged=law)
         self.law, self.vocab_size, self.scores, self.logits = law, vocab_size, scores, logits
         law.keeps = scores is not None
         if logits is not None:

@@ -11,6 +11,7 @@ and so to tokens that are still to come. (Its training takes another: entries up
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -55,30 +56,35 @@ class LastLayerReader:
 
     def __init__(self, decoder: CausalDecoder) -> None:
         self.decoder = decoder
-        self._rotary: HeadRotary | None = None
+
+    @cached_property
+    def rotary(self) -> HeadRotary:
+        """Positions of what the layer stores.
+
+        Raises:
+            InputError: it stores no plain keys and values, see `LastEntries`, or positions have
+                three axes.
+        """
+        with torch.autocast(self.decoder.embeddings.device.type, enabled=False):
+            rotary = LastEntries(self.decoder).rotary
+        if rotary.axes > 1:
+            raise InputError(
+                "a head of longspec is not trained on a target whose positions have three axes "
+                "(mrope): lessons have one position a token"
+            )
+        return rotary
 
     @torch.no_grad()
     def __call__(self, embedded: Tensor, mask: Tensor) -> LastLayer:
-        """What it stores of inputs `[R, S, D]` that `mask [R, S]` says; see `moved`.
-
-        Raises:
-            InputError: it stores no plain keys and values, see `LastEntries`.
-        """
+        """What it stores of inputs `[R, S, D]` that `mask [R, S]` says; see `moved`."""
         decoder = self.decoder
         with torch.autocast(embedded.device.type, enabled=False):
-            if self._rotary is None:
-                self._rotary = LastEntries(decoder).rotary
-            if self._rotary.axes > 1:
-                raise InputError(
-                    "a head of longspec is not trained on a target whose positions have three axes "
-                    "(mrope): lessons have one position a token"
-                )
             most = getattr(decoder.config, "max_position_embeddings", None) or 0
             places = moved(positions(mask), mask, most)
             x = embedded.to(decoder.embeddings.dtype)
             found = whole_pass(decoder, x, places, causal_mask(mask, mask.shape[1]).to(x))
             features, keys, values = (states.to(embedded) for states in found if states is not None)
-            return LastLayer(features, keys, values, self._rotary(places, embedded.dtype))
+            return LastLayer(features, keys, values, self.rotary(places, embedded.dtype))
 
 
 def moved(places: Tensor, mask: Tensor, most: int) -> Tensor:

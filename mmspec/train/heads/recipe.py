@@ -31,6 +31,7 @@ from ...models.heads.formats.new import MAKERS, NewHead
 from ...models.heads.loading import load_head
 from ...models.heads.published.base_decoder import check_layers
 from ...models.heads.published.head import FIT, PublishedHead
+from ...models.heads.published.longspec import LongSpecNetwork
 from ...models.heads.published.specvlm import SpecVlmNetwork
 from ...models.loading import cast, load_strict
 from ...registry import check_name
@@ -100,6 +101,8 @@ class HeadRecipe(BaseRecipe):
         self.method, self.teacher = method, teacher
         teacher.model.requires_grad_(False)
         self.model = new_head(method, teacher.model, settings or {}, counts)
+        if isinstance(self.model.network, LongSpecNetwork):
+            _ = teacher.last.rotary  # told before a lesson is written
         # a trained head goes on with the second half of its curriculum
         self.first = 0.5 if self.start(init and f"heads/{init}") else 0.0
         layers = teacher.model.config.get_text_config().num_hidden_layers

@@ -200,6 +200,17 @@ FAMILIES = {
             },
         )
     ),
+    "yarn": lambda: LlamaForCausalLM(
+        LlamaConfig(
+            **SMALL,
+            rope_parameters={
+                "rope_type": "yarn",
+                "rope_theta": 500.0,
+                "factor": 4.0,
+                "original_max_position_embeddings": 16,
+            },
+        )
+    ),
     "qwen2": lambda: Qwen2ForCausalLM(Qwen2Config(**SMALL)),
     "qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(**SMALL, head_dim=8)),
     "phi3": lambda: Phi3ForCausalLM(

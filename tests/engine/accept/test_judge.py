@@ -66,7 +66,7 @@ def rule_law(drafted, p, law, rule, judged) -> dict:
         draft = Draft(nodes, torch.full((rows,), len(drafted)), own)
         laws = torch.tensor(p, dtype=torch.float64).expand(rows, -1, -1)
         # of the root nothing is asked; rows without a condition stand behind
-        states = torch.tensor([-1.0, *judged[: len(drafted)]]).double()[:, None]
+        states = torch.tensor([-1.0, *judged[: len(drafted)]], dtype=torch.float64)[:, None]
         hidden = states.expand(rows, -1, -1).repeat(2, 1, 1)
         hidden[rows:] = torch.nan
         verdict = rule.verify(draft, Scores(laws, hidden), coins.round(0)[1])

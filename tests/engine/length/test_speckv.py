@@ -248,3 +248,8 @@ def test_hazard_is_seen():
 def test_tokens_that_live_on_are_refused(method):
     with pytest.raises(InputError, match="drafts the same tokens again"):
         SpecConfig(method, length="speckv")
+
+
+def test_heads_of_pictures_keep_their_tokens_as_well():
+    with pytest.raises(InputError, match="drafts the same tokens again"):
+        SpecConfig("spatial-sd", rule="token", length="speckv").resolve("image")

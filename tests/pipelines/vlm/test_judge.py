@@ -119,6 +119,32 @@ def test_what_processors_forbid_never_stands(models):
         assert not any(often in row for row in said)
 
 
+@pytest.mark.parametrize("method", ["early-exit[exit_layer=1]", "layer-skip", "specqd"])
+def test_a_soft_rule_judges_the_drafts_that_others_judge(models, method):
+    """At temperature 0 the floor asks a law that is open, and drafts stay the likeliest tokens."""
+    target = models[0] if method != "specqd" else made(0).float()
+    ids, told = torch.tensor([PROMPT]), []
+    for config in (
+        method,
+        f"{method}[rule=judge,judge_threshold=0,judge_floor=1]".replace("][", ","),
+    ):
+        enable_speculation(target, config)
+        out = target.generate(ids, max_new_tokens=NEW, do_sample=False)
+        stats = target.speculation_stats
+        told.append((out.tolist(), stats.calls, stats.drafted, stats.accepted))
+        disable_speculation(target)
+    assert told[0] == told[1]
+
+
+def test_a_head_is_judged_as_well():
+    """Whoever drafts: what the rule needs is asked for."""
+    needs = SpecConfig("vispec", rule="judge").resolve("vlm").needs
+    assert set(needs) == {"heads/vispec", "judge"}
+    assert SpecConfig("vispec", rule="judge", judge_threshold=0.0).resolve("vlm").needs == (
+        "heads/vispec",
+    )
+
+
 def test_it_is_saved_and_known_again(models, tmp_path):
     judge = judge_of(models[0])
     judge.save_pretrained(tmp_path / "judge")

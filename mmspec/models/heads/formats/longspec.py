@@ -32,5 +32,6 @@ def read_longspec(files: HeadFiles) -> PublishedHead:
         "longspec",
         files.config,
         sizes.hidden_size,
+        length=own.get("block"),
         vocab_size=files.config.get("vocab_size"),
     )

@@ -95,7 +95,9 @@ class LastEntries:
         other = copy(rotary)
         other.interleaved = not rotary.interleaved  # some models' axes take turns unasked
         for kind in (rotary, other):
-            if float((rotate(first, kind(positions, x.dtype)) - own).abs().max()) < near:
+            # keys at position 0 have the scaling of the positions already
+            turned = rotate(first / kind.scaling, kind(positions, x.dtype))
+            if float((turned - own).abs().max()) < near:
                 return own.shape[2], own.shape[3], kind
         return None
 
