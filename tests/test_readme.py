@@ -363,7 +363,7 @@ def test_figures_of_measured_are_in_the_reports_that_their_section_links():
         if section.startswith("Benchmarks"):
             items = section.split("\n- ")[1:]
             assert items
-            named = re.compile(f"`{BENCHMARKS}(micro --only|weights)")
+            named = re.compile(f"`{BENCHMARKS}(micro --only|weights|simulate)")
             assert all(named.search(" ".join(item.split())) for item in items)
             continue
         linked = [page.parent / link for link in re.findall(r"\]\(([^)#]*\.md)\)", section)]
