@@ -124,7 +124,10 @@ def test_knobs_reach_the_engine(generate):
         (["--window", "0"], ["window", "0"]),
         (["--window", "257"], ["window", "256"]),
         (["--num-draft-tokens", "0"], ["num_draft_tokens"]),
-        (["--num-draft-tokens", "4"], ["num_draft_tokens is a setting of", "jacobi_init, window"]),
+        (
+            ["--num-draft-tokens", "4"],
+            ["num_draft_tokens is a setting of", "jacobi_init, memory_budget, window"],
+        ),
         (["--method", "draft", "--window", "16"], ["'draft' does not read it"]),
         (
             ["--num-draft-tokens", "20", "--length", "heuristic"],

@@ -102,7 +102,7 @@ def test_settings_have_their_field_s_type(text, name, settings):
             "scd[lantern_delta=0.1]",
             "lantern_delta is a setting of 'lantern', and",
         ),
-        ("draft[window=16]", "(settings that it reads: num_draft_tokens)"),  # its default: said
+        ("draft[window=16]", "(settings that it reads: memory_budget, num_draft_tokens)"),
         ("sjd[window=3", "'sjd[window=3' is no method: write NAME"),
         ("sjd window=3]", "is no method: write NAME"),
         ("sjd[window=3]x", "is no method: write NAME"),
