@@ -23,10 +23,17 @@ class Round:
     Attributes:
         width: tokens that were drafted and judged.
         seconds: by phase; "wait" is that of a drafter who works beside the target.
+        first: it is the first of a generation.
     """
 
     width: int
     seconds: dict[str, float]
+    first: bool = False
+
+    @property
+    def whole(self) -> float:
+        """Seconds of all of it."""
+        return sum(self.seconds.values())
 
     @property
     def after(self) -> float:
@@ -36,12 +43,12 @@ class Round:
 
 @contextmanager
 def rounds_of() -> Iterator[list[Round]]:
-    """Time every round of what runs inside; a generation's first is left out."""
+    """Time every round of what runs inside."""
     rounds: list[Round] = []
     current: dict[str, float] = {}
     leave = engine_stats._Phase.__exit__
     observe = engine_stats.SpecStats.observe
-    width = [-1]  # of the round that goes on; −1: of a generation's first
+    width, begins = [0], [True]  # of the round that goes on; whether it is a generation's first
 
     def left(phase: Any, *error: object) -> None:
         before = phase._seconds.get(phase._name, 0.0)
@@ -49,20 +56,18 @@ def rounds_of() -> Iterator[list[Round]]:
         spent, name = phase._seconds[phase._name] - before, phase._name
         if name == "prefill":
             current.clear()
-            width[0] = -1
+            begins[0] = True
             return
         if name == "draft" and "target" in current:
             name = "wait"
         current[name] = current.get(name, 0.0) + spent
         if name == "update":
-            if width[0] >= 0:
-                rounds.append(Round(width[0], dict(current)))
+            rounds.append(Round(width[0], dict(current), begins[0]))
             current.clear()
-            width[0] = 0
+            begins[0] = False
 
     def observed(stats: Any, nodes: int, *told: Any, **others: Any) -> None:
-        if width[0] >= 0:
-            width[0] = nodes
+        width[0] = nodes
         observe(stats, nodes, *told, **others)
 
     with (
@@ -80,12 +85,14 @@ class Costs:
         target: of a call of the target that judges so many tokens.
         after: of what a round does behind it, in neither model.
         draft: of a call of the drafter, by rows of its batch.
+        begin: that a generation's first round takes more than others.
         scale: factor of all that the drafter's device does.
     """
 
     target: dict[int, float]
     after: dict[int, float]
     draft: dict[int, float]
+    begin: float = 0.0
     scale: float = 1.0
 
     def call(self, drafted: int) -> float:
@@ -117,6 +124,13 @@ def by_width(rounds: Sequence[Round], seconds: Callable[[Round], float]) -> dict
     for one in rounds:
         found[one.width].append(seconds(one))
     return {n: times for n, times in sorted(found.items()) if len(times) >= FEWEST}
+
+
+def begins_later(rounds: Sequence[Round]) -> float:
+    """Seconds that a generation's first round takes more than others as wide."""
+    first = [one for one in rounds if one.first]
+    later = [one.whole for one in rounds if not one.first and one.width == first[0].width]
+    return float(np.mean([one.whole for one in first]) - np.mean(later)) if later else 0.0
 
 
 def draft_calls(rounds: Sequence[Round]) -> list[float]:

@@ -1,8 +1,8 @@
-"""Records, costs and calibration of a simulation, and the rows that stand on them."""
+"""Records, costs and clocks of a simulation, and the rows that stand on them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -16,7 +16,16 @@ from mmspec.eval.modalities.base import modality
 from mmspec.eval.run.job import Job
 from mmspec.pipelines.notices import timed_apart
 
-from .costs import Costs, Round, by_width, draft_calls, draft_calls_beside, quartiles, rounds_of
+from .costs import (
+    Costs,
+    Round,
+    begins_later,
+    by_width,
+    draft_calls,
+    draft_calls_beside,
+    quartiles,
+    rounds_of,
+)
 from .recorded import Trace, recording
 from .schedules import Schedule, Text, drafting, drafting_ahead, mirrored, plain, seconds_of
 
@@ -85,6 +94,13 @@ def _early(layer: int) -> str:
     return f"early-exit[exit_layer={layer}]"
 
 
+CLOCKED: dict[str, Schedule] = {
+    "plain": plain,
+    **{_draft(length): drafting(length) for length in CHECKED},
+    _ahead(LENGTH): drafting_ahead(LENGTH),
+}  # what runs here, and is to be foretold
+
+
 class Subject:
     """A suite's prompts on its pipeline, one method at a time."""
 
@@ -114,7 +130,7 @@ class Subject:
 
 
 def measure(job: Job, pipe: Any, samples: int, layer: int) -> SimulationRecord:
-    """Record, measure, calibrate and simulate.
+    """Record, measure, foretell the clock and simulate.
 
     Args:
         job: with `methods_of(layer)`, and one way to call.
@@ -124,7 +140,7 @@ def measure(job: Job, pipe: Any, samples: int, layer: int) -> SimulationRecord:
     """
     subject, layers = Subject(job, pipe), layers_of(pipe)
     record = SimulationRecord(environment(pipe.device), samples, layer, layers)
-    costs, beside = _costs(subject, record, range(0, samples, 2))
+    costs, beside, seen = _time(subject, record)
     texts = [_text(subject, n, layer) for n in range(samples)]
     bits = [subject.run(BITS, n) for n in range(samples)]
     drafted = sum(sum(stats.judged_at) for stats in bits)
@@ -134,7 +150,7 @@ def measure(job: Job, pipe: Any, samples: int, layer: int) -> SimulationRecord:
     }
     ranks = np.concatenate([text.early for text in texts])
     record.foreseen = {k: float((ranks < k).mean()) for k in CANDIDATES}
-    _calibrate(subject, record, {n: texts[n] for n in range(1, samples, 2)}, costs, beside)
+    _foretell(record, texts[1::2], seen, costs, beside)
     for scale in SCALES if record.holds else ():
         scaled = replace(costs, scale=scale)
         for name, schedule in systems(layer / layers).items():
@@ -192,26 +208,36 @@ def _half_priced(stats: SpecStats, costs: Costs) -> float:
     return tokens * (costs.call(0) + costs.rest(0)) / seconds
 
 
-def _costs(subject: Subject, record: SimulationRecord, samples: range) -> tuple[Costs, Costs]:
-    """Costs of calls alone, and of those of two processes that work at the same time."""
+def _time(subject: Subject, record: SimulationRecord) -> tuple[Costs, Costs, dict[str, float]]:
+    """Costs of calls alone and of two processes at a time, and seconds a token of what ran.
+
+    Prompts take turns, one for the costs and one for the clock, so that a machine which gets faster
+    or slower does so for both.
+    """
     alone, together = list[Round](), list[Round]()
     by_rows: dict[int, list[Round]] = {rows: [] for rows in ROWS}
-    for turn, n in enumerate([samples[0], *samples]):  # the first warms up
+    seen = {name: np.zeros(2) for name in CLOCKED}
+    begins, begins_beside = list[float](), list[float]()
+    for turn, n in enumerate([0, *range(0, record.samples, 2)]):  # the first warms up
         runs = {of: subject.rounds(of, n) for of in ("plain", *map(_draft, LENGTHS))}
         ahead = subject.rounds(_ahead(LENGTH), n)
+        clocks = {name: subject.run(name, n + 1) for name in CLOCKED}
         batches = {rows: subject.rounds(_draft(LENGTH), n, rows) for rows in ROWS}
         if not turn:
             continue
-        alone += [one for rounds in runs.values() for one in rounds]
-        together += ahead
+        begins += [begins_later(rounds) for rounds in runs.values()]
+        begins_beside.append(begins_later(ahead))
+        alone += [one for rounds in runs.values() for one in rounds if not one.first]
+        together += [one for one in ahead if not one.first]
         for rows, rounds in batches.items():
-            by_rows[rows] += [one for one in rounds if one.width == LENGTH]
+            by_rows[rows] += [r for r in rounds if r.width == LENGTH and not r.first]
+        for name, stats in clocks.items():
+            seen[name] += np.array([stats.loop_seconds, sum(stats.emitted)])
     if not together or not all(by_rows.values()):
         raise InputError(
             f"the answers to these prompts are too short to time drafts of {LENGTH} tokens; "
             "choose another suite"
         )
-    full = [one for one in together if one.width == LENGTH]
     times: dict[str, dict[int, list[float]]] = {
         "target": by_width(alone, lambda one: one.seconds["target"]),
         "rest of a round": by_width(alone, lambda one: one.after),
@@ -219,7 +245,7 @@ def _costs(subject: Subject, record: SimulationRecord, samples: range) -> tuple[
         "target, beside a drafter": by_width(together, lambda one: one.seconds["target"]),
         # with what it takes to ask the drafter
         "rest, beside a drafter": by_width(together, lambda one: one.after + one.seconds["draft"]),
-        "draft model, beside the target": {1: draft_calls_beside(full or together, LENGTH + 1)},
+        "draft model, beside the target": {1: draft_calls_beside(together, LENGTH + 1)},
     }
     means = {
         kind: {n: float(np.mean(seconds)) for n, seconds in table.items()}
@@ -231,29 +257,30 @@ def _costs(subject: Subject, record: SimulationRecord, samples: range) -> tuple[
             record.costs[f"{kind}, {n} {what}"] = 1e3 * means[kind][n]
             low, high = quartiles(seconds)
             record.quartiles[f"{kind}, {n} {what}"] = 1e3 * low, 1e3 * high
+    for kind, more in (("more", begins), ("more, beside a drafter", begins_beside)):
+        record.costs[f"first round, {kind}"] = 1e3 * float(np.mean(more))
+        low, high = quartiles(more)
+        record.quartiles[f"first round, {kind}"] = 1e3 * low, 1e3 * high
     target, after, draft, *beside = means.values()
-    return Costs(target, after, draft), Costs(beside[0], beside[1], beside[2])
+    return (
+        Costs(target, after, draft, float(np.mean(begins))),
+        Costs(beside[0], beside[1], beside[2], float(np.mean(begins_beside))),
+        {name: seconds / tokens for name, (seconds, tokens) in seen.items()},
+    )
 
 
-def _calibrate(
-    subject: Subject,
+def _foretell(
     record: SimulationRecord,
-    texts: Mapping[int, Likely],
+    texts: Sequence[Likely],
+    seen: Mapping[str, float],
     costs: Costs,
     beside: Costs,
 ) -> None:
-    """Foretell the clock of what runs here, on prompts whose costs were not measured."""
-    checked: dict[str, tuple[Schedule, Costs]] = {"plain": (plain, costs)}
-    checked |= {_draft(n): (drafting(n), costs) for n in CHECKED}
-    checked[_ahead(LENGTH)] = drafting_ahead(LENGTH), beside
-    seen: dict[str, list[float]] = {name: [] for name in checked}
-    for n in texts:
-        for name in checked:
-            stats = subject.run(name, n)
-            seen[name] += [stats.loop_seconds / sum(stats.emitted)]
-    for name, (schedule, own) in checked.items():
-        told = [_seconds(text, schedule, own) / len(text.stands) for text in texts.values()]
-        record.clock[name] = float(np.mean(seen[name])), float(np.mean(told))
+    """Foretell the clock of what ran on `texts`, whose costs were not measured."""
+    for name, schedule in CLOCKED.items():
+        own = beside if name == _ahead(LENGTH) else costs
+        told = sum(_seconds(text, schedule, own) for text in texts)
+        record.clock[name] = seen[name], told / sum(len(text.stands) for text in texts)
 
 
 def systems(part: float) -> dict[str, Schedule]:

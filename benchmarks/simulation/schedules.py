@@ -100,7 +100,7 @@ def seconds_of(schedule: Schedule, text: Text, costs: Costs) -> float:
     """Simulated seconds until a text is there."""
     world = World(costs)
     world.env.run(until=world.env.process(schedule(world, replace(text, at=0))))
-    return float(world.env.now)
+    return costs.begin + float(world.env.now)
 
 
 def plain(world: World, text: Text) -> Process:

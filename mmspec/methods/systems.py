@@ -158,7 +158,7 @@ SYSTEMS = (
     ),
     System(
         "Mirror-SD",
-        "the target's middle layer guides a second device; by simulation",
+        "a second device gets ready for what a middle layer foresees; its time is not known",
         "python -m benchmarks simulate",
         "2.8–5.8×",
     ),
