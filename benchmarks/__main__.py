@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: single costs, target calls by grid size, memory of long clips."""
+"""`python -m benchmarks`: single costs, calls by grid size, memory of long clips, simulations."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from mmspec.cli.options import (
     seed,
     widths,
 )
-from mmspec.errors import InputError
+from mmspec.errors import InputError, absent
 from mmspec.eval.files import write_measured
 from mmspec.eval.sweeps import parse_methods, split_methods
 from mmspec.files import locked, to_json, write_atomic
@@ -224,8 +224,11 @@ def _simulate(args: argparse.Namespace) -> int:
     from mmspec.eval.run.job import Job
     from mmspec.eval.suite import load_suite
 
-    from .simulation.measure import PIPELINES, layers_of, measure, methods_of
-    from .simulation.page import markdown, notes, tables
+    try:
+        from .simulation.measure import PIPELINES, layers_of, measure, methods_of
+        from .simulation.page import markdown, notes, tables
+    except ModuleNotFoundError as error:
+        raise absent("simulations need SimPy", "dev") from error
 
     check_range(args, 4, None, "samples")
     if args.samples % 2:

@@ -1,4 +1,4 @@
-"""`simulation.json` as a page and a figure."""
+"""`simulation.json` as tables and a page."""
 
 from __future__ import annotations
 

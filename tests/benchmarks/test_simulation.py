@@ -1,6 +1,7 @@
 """Time by simulation: schedules against sums done by hand, records against runs that happened."""
 
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -164,6 +165,15 @@ def test_a_run_measures_records_and_shows_nothing_that_the_clock_denies(
     assert all(0 < share < 1 for share in record["stands"].values())
     shares = [*record["foreseen"].values()]
     assert shares == sorted(shares)
+
+
+def test_what_to_install_is_told_in_a_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "simpy", None)
+    for name in ("measure", "page", "schedules"):
+        monkeypatch.delitem(sys.modules, f"benchmarks.simulation.{name}", raising=False)
+    assert main(["simulate", "-o", str(tmp_path / "out")]) == 2
+    assert "SimPy; in a clone of mmspec: pip install -e '.[dev]'" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(

@@ -98,8 +98,8 @@ def test_after_rejections_drafts_are_those_from_scratch(tmp_path):
     assert watched.worst < 1e-9
 
 
-def test_hazard_a_ring_without_room_for_a_fallen_round(tmp_path, monkeypatch):
-    """Entries of fallen tokens may lie where the window still reads: not with room for them."""
+def test_hazard_a_ring_smaller_than_its_window(tmp_path, monkeypatch):
+    """Entries that the window still reads would be written over: the twin notices."""
     head, *twin = head_of("longspec", tmp_path / "head")
     monkeypatch.setattr(LongSpecModel, "columns", property(lambda model: model.window - 1))
     assert generation(head, 12, twin=twin)[1].worst > 1e-6
