@@ -2,7 +2,8 @@
 # make demo      serves the demo on this machine, until Ctrl-C; with PORT=7861 at another port
 # make test      runs every check: style, types, tests; with SLOW=1 also the tests that take long
 # make docs      builds the site of the pages and the API reference into site/
-# make dist      builds wheel and sdist into dist/ and checks them: what they hold, and the wheel at work elsewhere
+# make dist      builds wheel and sdist into dist/ and checks them: what they hold, and all that integrations does
+# make integrations   types the page of integrations in empty environments, into which it downloads PyTorch
 # make speculators   reads the draft heads that mmspec writes with the package speculators
 # make mutants   puts small faults into the code and sees whether the tests beside it notice
 #
@@ -12,10 +13,10 @@ PYTHON ?= python3
 PORT ?= 7860
 BIN := .venv/bin
 CHROMIUM := $(shell command -v chromium || command -v chromium-browser || command -v google-chrome)
-TESTS := not gpu and not speculators and not llama_cpp$(if $(CHROMIUM),, and not browser)$(if $(SLOW),, and not slow)
+TESTS := not gpu and not speculators and not llama_cpp and not fresh$(if $(CHROMIUM),, and not browser)$(if $(SLOW),, and not slow)
 READY := .venv/.ready
 
-.PHONY: picture demo test docs dist mutants speculators
+.PHONY: picture demo test docs dist integrations mutants speculators
 
 picture: $(READY)
 	@echo "Making a picture twice, plainly and speculatively ..."
@@ -46,7 +47,11 @@ dist: $(READY)
 	@$(BIN)/python -m build
 	@$(BIN)/twine check --strict dist/*
 	@$(BIN)/python -m pytest -m "slow or not slow" tests/test_packaging.py
+	@WHEEL="$$(ls dist/*.whl)" $(BIN)/python -m pytest -m fresh tests/test_integrations_page.py
 	@echo "Done: wheel and sdist are in dist/"
+
+integrations: $(READY)
+	@$(BIN)/python -m pytest -m fresh tests/test_integrations_page.py
 
 mutants: $(READY)
 	@$(BIN)/python tests/mutants.py
@@ -60,7 +65,7 @@ speculators:
 # what they need beside the package
 demo: .venv/.with-demo
 docs: .venv/.with-docs
-test dist mutants: .venv/.with-eval,train,demo,serve,docs,dev
+test dist integrations mutants: .venv/.with-eval,train,demo,serve,docs,dev
 
 .venv/.with-%: $(READY)
 	@$(BIN)/python -m pip install --editable '.[$*]'

@@ -1,8 +1,9 @@
-"""`python -m benchmarks`: single costs, calls by grid size, memory of long clips, simulations."""
+"""`python -m benchmarks`: single costs, calls by grid size, long clips, losses, simulations."""
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -28,6 +29,11 @@ from mmspec.files import locked, to_json, write_atomic
 from mmspec.methods import serving
 from mmspec.progress import bar
 
+from .experts.command import add_experts
+from .objectives.command import add_objectives
+from .online.command import add_online
+from .plain.command import add_plain
+
 WINDOW, SINK = 6, 1  # of a video model whose own window does not roll
 
 
@@ -48,6 +54,11 @@ def build_parser() -> argparse.ArgumentParser:
     micro.add_argument("--samples", type=int, default=10, help="of each measurement")
     micro.add_argument("--only", type=names, help="some of the measurements: a,b")
 
+    add_plain(commands)
+    add_experts(commands)
+    add_objectives(commands)
+    add_online(commands)
+
     weights = add_command(
         commands, "weights", _weights, "rounded weights: what a call costs, and how far laws move"
     )
@@ -55,6 +66,14 @@ def build_parser() -> argparse.ArgumentParser:
     weights.add_argument("--pipeline", choices=("text", "image", "continuous"), default="text")
     weights.add_argument("--samples", type=int, default=8, help="prompts")
     weights.add_argument("--json", action="store_true", help="print JSON, not a table")
+
+    codebook = add_command(
+        commands, "codebook", _codebook, "codes that an image model draws most: are some enough?"
+    )
+    add_model(codebook)
+    codebook.add_argument("--samples", type=int, default=96, help="pictures, half of them choose")
+    codebook.add_argument("--seed", type=seed, default=0, help="of the first sample")
+    codebook.add_argument("--json", action="store_true", help="print JSON, not a table")
 
     serve = add_command(
         commands, "serve", _serve, "load on the server, against a plain one in turn"
@@ -153,6 +172,21 @@ def _weights(args: argparse.Namespace) -> int:
     return 0
 
 
+def _codebook(args: argparse.Namespace) -> int:
+    from mmspec.eval.data.prompts import load_prompts
+    from mmspec.eval.suite import load_suite
+
+    from .codebook import codebook_table, measure_codebook
+
+    check_range(args, 2, None, "samples")
+    prompts, pipe = load_prompts(load_suite("speed"), None), open_pipeline(args, "image")
+    texts = [prompts[i % len(prompts)].prompt for i in range(args.samples)]
+    with bar("codebook", "sample", len(texts), delay=1) as shown:
+        record = measure_codebook(pipe, texts, args.seed, shown.update)
+    print(to_json(asdict(record), indent=2) if args.json else codebook_table(record).aligned())
+    return 0
+
+
 def _serve(args: argparse.Namespace) -> int:
     from .serving import measure_serving
 
@@ -218,15 +252,14 @@ def _stream(args: argparse.Namespace) -> int:
 
 
 def _simulate(args: argparse.Namespace) -> int:
-    import torch
-
     from mmspec.eval.modalities.base import MODALITIES
     from mmspec.eval.run.job import Job
     from mmspec.eval.suite import load_suite
 
     try:
-        from .simulation.measure import PIPELINES, layers_of, measure, methods_of
+        from .simulation.measure import PIPELINES, measure, steps
         from .simulation.page import markdown, notes, tables
+        from .simulation.subject import layers_of, methods_of
     except ModuleNotFoundError as error:
         raise absent("simulations need SimPy", "dev") from error
 
@@ -246,16 +279,18 @@ def _simulate(args: argparse.Namespace) -> int:
     layer = layers // 2 if args.layer is None else args.layer
     if not 0 < layer < layers:
         raise InputError(f"--layer must be from 1 to {layers - 1}, not {layer}")
-    if pipe.device.type != "cpu" or torch.get_num_threads() < 2:
-        raise InputError("PEARL's clock needs two cores of a processor for two processes")
-    methods = parse_methods(methods_of(layer))
+    able = sys.platform == "linux" and len(os.sched_getaffinity(0)) > 1
+    if pipe.device.type != "cpu" or not able:
+        raise InputError("PEARL's clock needs Linux and two cores of a processor")
+    methods = parse_methods(methods_of(layer, pipe))
     call = {**suite.call, "temperature": args.temperature}
     for config in methods.values():
         pipe.check_call(config, **call)
     prompts = MODALITIES[suite.pipeline].items(suite, None)
     job = Job(suite, prompts, methods, call, seed=args.seed)
-    with locked(out):
-        record = measure(job, pipe, args.samples, layer)
+    with locked(out), bar("simulate", "step", steps(args.samples), delay=1) as shown:
+        record, turns = measure(job, pipe, args.samples, layer, shown.update)
+        write_atomic(out / "turns.json", to_json([asdict(turn) for turn in turns]) + "\n")
         write_atomic(out / "simulation.json", to_json(asdict(record), indent=2) + "\n")
         write_atomic(out / "simulation.md", markdown(record))
     if args.json:

@@ -7,9 +7,10 @@ from typing import Any
 from mmspec.eval.report.figure import DASHED, MARKERS, figure, legend
 from mmspec.eval.report.format import fixed, interval
 from mmspec.eval.report.svg import MUTED, SERIES, standalone
-from mmspec.eval.report.table import Cell, Row, Table, escape
+from mmspec.eval.report.table import Cell, Row, Table
 
 from .growth import Growth, GrowthRecord
+from .page import benchmark_page
 
 ABOUT = (
     "Calls of the target per sample (NFE), the prefill not counted, and how many times fewer they "
@@ -57,14 +58,9 @@ def _power(row: Growth) -> Cell:
 
 def growth_markdown(record: GrowthRecord) -> str:
     """The page: what was measured, the table and the figure."""
-    blocks = [
-        "# Target calls against the side of the grid",
-        ABOUT,
-        *(["\n".join(f"> - {escape(note)}" for note in record.notes)] if record.notes else []),
-        growth_table(record).markdown(),
-        "![Target calls by side of the grid, both on logarithmic axes](growth.svg)",
-    ]
-    return "\n\n".join(blocks) + "\n"
+    figure = "![Target calls by side of the grid, both on logarithmic axes](growth.svg)"
+    title = "Target calls against the side of the grid"
+    return benchmark_page(title, ABOUT, growth_table(record), figure, record.notes)
 
 
 def growth_figure(record: GrowthRecord) -> str:

@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any
 
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from mmspec.engine.coins import ProductionCoins
 from mmspec.engine.warp import Warp
@@ -27,8 +26,10 @@ from mmspec.progress import say
 from mmspec.registry import check_name
 
 from .denoising import cspd_bias, denoising_calls
+from .merging import merging
 from .overhead import PROMPT, overhead
 from .peer import against_assisted_generation
+from .state_trees import state_trees
 from .throughput import goodput_against_plain, throughput, useless_drafter
 
 PLAIN = {"plain": SpecConfig(method="plain")}
@@ -111,51 +112,6 @@ def sampling_seconds(vocab_size: int, device: torch.device | str = "cpu") -> flo
     return statistics.fmean(call_seconds(sample, 200, device))
 
 
-def against_transformers(pipe: Any, samples: int) -> dict[str, Any]:
-    """Paired ratio: transformers' `generate` with a static cache over our plain loop.
-
-    The model is a LlamaForCausalLM of the target's sizes with random weights: a speed does not
-    depend on them. Both run two rows (ours: guidance), the same prefix and number of tokens.
-    """
-    model: LlamaGenTransformer = pipe.transformer
-    config = model.config
-    layer: Any = model.layers[0]
-    grid, prefix = model.grid, model.prefix_length
-    llama = LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=config.vocab_size,
-            hidden_size=config.dim,
-            intermediate_size=layer.feed_forward.w1.out_features,
-            num_hidden_layers=config.n_layer,
-            num_attention_heads=config.n_head,
-            max_position_embeddings=prefix + grid * grid,
-        )
-    ).eval()
-    llama = llama.to(pipe.device)
-    ids = torch.zeros(2, prefix, dtype=torch.long, device=pipe.device)
-    ours, theirs = [], []
-    for i in range(-1, samples):
-        run = paired_runs(pipe, PLAIN, [PROMPT], i + 1, {}, warmup=0)["plain"][0]
-        started = time.perf_counter()
-        llama.generate(
-            ids,
-            attention_mask=torch.ones_like(ids),
-            do_sample=True,
-            top_k=100,
-            min_new_tokens=grid * grid,
-            max_new_tokens=grid * grid,
-            cache_implementation="static",
-            pad_token_id=0,
-            eos_token_id=None,
-        )
-        seconds = time.perf_counter() - started
-        if i >= 0:
-            ours.append(run.decode_seconds)
-            theirs.append(seconds)
-    median, interval = ratio_interval([t / o for t, o in zip(theirs, ours, strict=True)])
-    return {"ratio_median": median, "ratio_ci95": interval}
-
-
 def verification_cost(
     pipe: Any, samples: int, tokens: tuple[int, ...] = (1, 2, 4, 5, 8, 16, 17, 32)
 ) -> dict[str, Any]:
@@ -210,7 +166,6 @@ SECTIONS: dict[str, Callable[[Any, int], dict[str, Any]]] = {
     "plain_loop": plain_loop,
     "overhead": overhead,
     "memory_bound": memory_bound,
-    "against_transformers": against_transformers,
     "against_assisted_generation": against_assisted_generation,
     "verification_cost": verification_cost,
     "plain_32x32_untrained": larger_grid,
@@ -219,4 +174,6 @@ SECTIONS: dict[str, Callable[[Any, int], dict[str, Any]]] = {
     "throughput": throughput,
     "denoising_calls": denoising_calls,
     "cspd_bias": cspd_bias,
+    "state_trees": state_trees,
+    "merged_attention": merging,
 }

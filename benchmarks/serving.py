@@ -88,13 +88,15 @@ def measure_serving(clients: int, seconds: float, turns: int) -> dict[str, Any]:
 def _figures(load: Load) -> dict[str, Any]:
     spread = np.percentile(load.seconds or [0.0], [50, 95, 99]).round(3).tolist()
     rate, drawn = (sum(of) / sum(load.spent) for of in (load.tokens, load.pictures))
+    sizes = [round(size / 2**20) for size in load.bytes]
     return {
         "answered": load.answered,
         "errors": load.errors[:5],
         "tokens_per_second": round(rate, 1),
         "pictures_per_second": round(drawn, 2),
         "seconds_p50_p95_p99": spread,
-        "megabytes": [round(size / 2**20) for size in load.bytes],
+        "megabytes": sizes,
+        "megabytes_grown": sizes[-1] - sizes[1],  # since its first turn, in which caches fill
     }
 
 

@@ -9,6 +9,7 @@ from mmspec.eval.report.format import MISSING, fixed, memory, share
 from mmspec.eval.report.svg import SERIES, standalone
 from mmspec.eval.report.table import Cell, Row, Table, escape
 
+from .page import benchmark_page
 from .streaming import Stream, StreamGrowth, StreamRecord
 
 ABOUT = (
@@ -49,9 +50,9 @@ def stream_markdown(record: StreamRecord) -> str:
     """The page: what was measured, the table and the figure."""
     window = f"the last {record.window['blocks']} blocks and the first {record.window['sink']}"
     told = f"“{escape(record.prompt)}”, seed {record.seed}; a block reads {window}."
-    table = stream_table(record).markdown()
     figure = "![Bytes in use, block by block](stream.svg)"
-    return "\n\n".join(["# Memory of a streamed clip", ABOUT, told, table, figure]) + "\n"
+    about = f"{ABOUT}\n\n{told}"
+    return benchmark_page("Memory of a streamed clip", about, stream_table(record), figure)
 
 
 def stream_figure(record: StreamRecord) -> str:

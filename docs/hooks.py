@@ -18,7 +18,7 @@ LINK = re.compile(r"\]\(<?([^)\s>#]+)")
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Puts the pages of the nav, and whatever files they link to, in place of those of `docs_dir`.
+    """Puts the pages of the nav, what they link to, and styles in place of those of `docs_dir`.
 
     Reports and model cards are linked from other pages, and are pages without an entry in the nav.
     """
@@ -26,7 +26,8 @@ def on_files(files: Files, config: Any) -> Files:
     for file in list(files):
         if not Path(file.abs_src_path or "").is_relative_to(config.theme.dirs[0]):
             files.remove(file)
-    todo, seen = list(entries(config.nav)), set()
+    styles = [path for path in config.extra_css if (root / path).is_file()]  # plugins make others
+    todo, seen = [*entries(config.nav), *styles], set()
     while todo:
         path = todo.pop()
         if path in seen:

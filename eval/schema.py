@@ -21,8 +21,8 @@ class MethodResult:
     Attributes:
         contract: what the method promises about its output.
         role: "baseline" (plain), "method", "sceptic": the cheap alternative that a method has to
-            beat, "peer": another library's, "ablation": a method that is denied something, or
-            "again": plain with other seeds.
+            beat, "oracle": what methods of a kind could reach at most, "peer": another library's,
+            "ablation": a method that is denied something, or "again": plain with other seeds.
         n: samples behind the quality figures, or behind the speed where none was judged.
         n_speed: prompts behind the speed figures; 0: not measured.
         nfe_per_sample: verify calls of the target per sample (of the drafter where that draws
@@ -53,6 +53,10 @@ class MethodResult:
         engine_efficiency: measured over ideal.
         target_efficiency: seconds of a call of plain's target over those of a call that judges a
             draft (Huang et al. 2025); None for the baseline itself.
+        experts_per_call, experts_per_draft: of a target with sparse experts, how many of a layer's
+            a call behind the prompt touches, the mean over calls and layers, N(t) of t tokens
+            (Huang et al. 2025); and the calls of a round in which its copy drafts, together; else
+            None.
         peak_memory_bytes: most memory in use during its calls, by the device if it has its own,
             else by the process; None where the platform doesn't tell.
         energy_joules_per_sample: as far as the platform's meters tell, else None.
@@ -75,6 +79,8 @@ class MethodResult:
         call: the way to call, of a suite that has several; rows are compared within it.
         acceptance_ratios: the mean acceptance length over that of other rows: "blank", its own
             while the drafter is shown a grey picture, and "prompt-lookup".
+        over_transformers: plain decoding by transformers' `generate` over the row: seconds of the
+            token loop a token, the same prompts in pairs; None where that peer is not in the run.
         same_output: share of samples whose output is the baseline's; None where chance decides.
         choices: of a compressor that chooses, by branch.
         members: of a method of several models, by name.
@@ -102,6 +108,8 @@ class MethodResult:
     ideal_speedup: float | None = None
     engine_efficiency: float | None = None
     target_efficiency: float | None = None
+    experts_per_call: float | None = None
+    experts_per_draft: float | None = None
     peak_memory_bytes: int | None = None
     energy_joules_per_sample: float | None = None
     throughput: dict[int, Throughput] = field(default_factory=dict)
@@ -121,6 +129,7 @@ class MethodResult:
     mean_acceptance_length_ci95: tuple[float, float] | None = None
     speedup_end_to_end_ci95: tuple[float, float] | None = None
     acceptance_ratios: dict[str, Ratio] = field(default_factory=dict)
+    over_transformers: Ratio | None = None
     same_output: float | None = None
     choices: dict[str, Choice] = field(default_factory=dict)
     members: dict[str, Member] = field(default_factory=dict)
@@ -162,6 +171,8 @@ class Report:
         notes: what a reader must know before quoting a figure: a limited run, a noisy machine, too
             few samples.
         for_reporting: False if the run was cut short by `--limit`.
+        checkpoint: the packaged checkpoint whose very weights the model's folder has, with trained
+            heads beside it or none; None: it is another model, or the model is named.
         date: when its last sample was made, in ISO 8601.
         seconds_total: that all of it took, over all starts; None: not known.
     """
@@ -180,6 +191,7 @@ class Report:
     notes: list[str] = field(default_factory=list)
     for_reporting: bool = True
     date: str | None = None
+    checkpoint: str | None = None
     seconds_total: float | None = None
     version: int = VERSION
 

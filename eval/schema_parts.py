@@ -80,8 +80,9 @@ class Category:
 
     Attributes:
         n: prompts.
-        mean_acceptance_length: tokens emitted per target call.
-        acceptance_by_position: share of drafted tokens that stood, given those before them did.
+        mean_acceptance_length, mean_acceptance_length_ci95: tokens emitted per target call.
+        acceptance_by_position, acceptance_by_position_ci95: share of drafted tokens that stood,
+            given those before them did; an interval is None of too few prompts.
         tokens_per_second: of the token loop.
         speedup_median, speedup_ci95: paired decode-time ratio to plain; None for plain itself.
     """
@@ -94,6 +95,8 @@ class Category:
     tokens_per_second: float
     speedup_median: float | None = None
     speedup_ci95: tuple[float, float] | None = None
+    mean_acceptance_length_ci95: tuple[float, float] | None = None
+    acceptance_by_position_ci95: list[tuple[float, float] | None] = field(default_factory=list)
 
 
 @dataclass

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from ..errors import InputError
 from ..methods import SpecConfig, parse_method, preset, presets
 from ..methods.names import name_of, settings_of, with_settings
 from ..methods.options import text_of
-from ..methods.parts.blocks import ROUTER, RewardOptions
+from ..methods.part import Role
+from ..methods.parts.blocks import JudgedOptions
+from ..methods.parts.routing import ROUTER
 
 ALL = "all"
+THRESHOLDS = ("tau", "gain_tau")  # on the scale of a reward
 
 
 class Place(NamedTuple):
@@ -37,7 +40,7 @@ def place(config: SpecConfig) -> Place:
     return Place(name_of(config.method, settings_of(config, knob)), knob, value)
 
 
-def role(name: str, config: SpecConfig) -> Literal["baseline", "method", "sceptic"]:
+def role(name: str, config: SpecConfig) -> Role:
     """Name of a row in a report; the baseline is plain decoding without any settings."""
     found = preset(config.method).role
     return "method" if found == "baseline" and name != "plain" else found
@@ -88,15 +91,20 @@ def _check_sweep(name: str, config: SpecConfig) -> None:
         raise InputError(f"{name}: a sweep sets {knob} itself; leave it out")
     if not _values(config):
         raise InputError(
-            f"{name}: a sweep has thresholds of the router's alone; name rows with a {knob} each"
+            f"{name}: a sweep has thresholds of reward {_usual(config)!r} alone; name rows with "
+            f"values of {knob}"
         )
 
 
 def _values(config: SpecConfig) -> tuple[float, ...]:
     """The knob's values of a sweep; thresholds of one reward are none of another's."""
-    method = preset(config.method)
-    reward = config.resolve().of(RewardOptions).reward
-    return () if method.knob == "tau" and reward != ROUTER else method.sweep
+    method, reward = preset(config.method), config.resolve().of(JudgedOptions).reward
+    return () if method.knob in THRESHOLDS and reward != _usual(config) else method.sweep
+
+
+def _usual(config: SpecConfig) -> str:
+    """The reward that a method goes by unless somebody names another."""
+    return str(preset(config.method).settings.get("reward", ROUTER))
 
 
 def _grouped(configs: dict[str, SpecConfig]) -> dict[str, SpecConfig]:

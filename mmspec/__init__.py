@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from .errors import InputError
     from .methods import SpecConfig
     from .models.embedded import embedded_folder
-    from .models.heads.loading import load_head, load_judge
+    from .models.heads.loading import load_head, load_judge, load_router
     from .models.transformers.grammar import GrammarProcessor
     from .pipelines.continuous.pipeline import ContinuousImagePipeline
     from .pipelines.image.pipeline import ImagePipeline
@@ -20,11 +20,13 @@ if TYPE_CHECKING:
     from .pipelines.vlm.generate import disable_speculation, enable_speculation
     from .pipelines.vlm.pipeline import VlmPipeline
     from .train.heads.online import OnlineLearner
+    from .train.text.online import DrafterLearner
 
 __version__ = "0.2.0"
 __all__ = [
     "Chat",
     "ContinuousImagePipeline",
+    "DrafterLearner",
     "GrammarProcessor",
     "ImagePipeline",
     "InputError",
@@ -39,11 +41,13 @@ __all__ = [
     "enable_speculation",
     "load_head",
     "load_judge",
+    "load_router",
 ]
 
 _LAZY = {
     "Chat": "mmspec.pipelines.text.chat:Chat",
     "ContinuousImagePipeline": "mmspec.pipelines.continuous.pipeline:ContinuousImagePipeline",
+    "DrafterLearner": "mmspec.train.text.online:DrafterLearner",
     "GrammarProcessor": "mmspec.models.transformers.grammar:GrammarProcessor",
     "ImagePipeline": "mmspec.pipelines.image.pipeline:ImagePipeline",
     "InputError": "mmspec.errors:InputError",
@@ -57,6 +61,7 @@ _LAZY = {
     "enable_speculation": "mmspec.pipelines.vlm.generate:enable_speculation",
     "load_head": "mmspec.models.heads.loading:load_head",
     "load_judge": "mmspec.models.heads.loading:load_judge",
+    "load_router": "mmspec.models.heads.loading:load_router",
 }
 
 

@@ -158,6 +158,9 @@ def bar(what: str, unit: str, total: int | None = None, delay: float = 0.0) -> I
     from tqdm import tqdm
 
     say(what)
-    with tqdm(desc=what, unit=unit, total=total, delay=delay, disable=no_bars()) as made:
+    scaled = unit == "B"  # bytes are told in megabytes
+    with tqdm(
+        desc=what, unit=unit, total=total, delay=delay, disable=no_bars(), unit_scale=scaled
+    ) as made:
         yield made
     say("finishing")

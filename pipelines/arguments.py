@@ -5,9 +5,10 @@ The annotations say what is allowed, so that there is no second list to keep.
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import reprlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from numbers import Integral, Real
 from types import NoneType, UnionType
@@ -16,6 +17,8 @@ from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin
 from torch import Tensor
 
 from ..errors import InputError
+from ..methods import SpecConfig
+from ..methods.config import PARTS, all_options
 from ..registry import check_name
 
 P = ParamSpec("P")
@@ -63,7 +66,25 @@ def check_arguments(
             instead = getattr(owner, "instead", {}).get(name)
             if instead is not None:
                 raise InputError(f"{type(owner).__name__} takes no {name}: {instead}")
+            for config in (
+                n for n, p in parameters.items() if SpecConfig in get_args(p.annotation)
+            ):
+                _check_no_setting(name, config, parameters)
             check_name("argument", name, (n for n in parameters if n != "self"))
+
+
+def _check_no_setting(name: str, config: str, arguments: Iterable[str]) -> None:
+    """Raise an `InputError` if a name is nearly that of a setting, which belongs to `config`."""
+    arguments = list(arguments)
+    known = [*arguments, *PARTS, *all_options()]
+    for near in difflib.get_close_matches(name, known, n=1, cutoff=0.7):
+        if near in arguments:
+            return
+        said = "that" if near == name else repr(near)
+        raise InputError(
+            f"unknown argument {name!r}; {said} is a setting of a method: give it in {config}, as "
+            f"SpecConfig('METHOD', {near}=…) or 'METHOD[{near}=…]'"
+        )
 
 
 def check_value(name: str, value: Any, hint: Any) -> None:

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any, ClassVar, NoReturn, Self, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, get_args, get_type_hints
 
 import torch
 from diffusers import DiffusionPipeline
@@ -20,16 +20,21 @@ from ..models.loading import load_component
 from ..models.repacked import Repacked
 from .arguments import check_arguments, checked
 from .device_map import spread
+from .habits import Habits
+from .load_switch import LoadSwitch, automatic, choices_of
 from .loading import DeviceMap, Loading, destination, moved
 from .model_folders import first_of, locate
 from .notices import Notices
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 PLAIN = SpecConfig(method="plain")
 OnStep = Callable[[Any, int, int, dict[str, Any]], Any]  # of `callback_on_step_end`
 _INDEX = "model_index.json"  # of Diffusers layout
 
 
-class SpeculativePipeline(DiffusionPipeline):
+class SpeculativePipeline(Habits, DiffusionPipeline):
     """A Diffusers pipeline that can speculate.
 
     Subclasses declare their components as the parameters of `__init__`, by name and class; those
@@ -41,7 +46,8 @@ class SpeculativePipeline(DiffusionPipeline):
     that other pipelines take. `spreads`: a device map may give its layers devices of their own.
     `replaceable` components are not checked here: users may give something else for them.
     `on_engine` is given the engine of every generation before it runs, for measurements. A callback
-    sets `interrupt` to True: generation stops at the end of the round, or sooner.
+    sets `interrupt` to True: generation stops at the end of the round, or sooner. `switch` chooses
+    for each call, where the length is "auto", and `speculation` is its choice while the call runs.
     """
 
     embedded: str = ""
@@ -52,14 +58,6 @@ class SpeculativePipeline(DiffusionPipeline):
     strangers: ClassVar[dict[str, str]] = {}
     spreads: ClassVar[bool] = False
     replaceable: ClassVar[tuple[str, ...]] = ()
-    instead: ClassVar[dict[str, str]] = {
-        "prompt_embeds": "the text is encoded here; give prompt",
-        "negative_prompt_embeds": "the text is encoded here; give negative_prompt",
-        "latents": "what is drawn starts from seeds; give generator",
-        "seed": "give generator=torch.Generator().manual_seed(seed)",
-        "callback_on_step_end_tensor_inputs": "its callback is always given `context` and `stats`; "
-        "leave it out",
-    }
     speculation: SpecConfig = PLAIN
     on_engine: Callable[[Engine], None] | None = None
     interrupt: bool = False
@@ -69,7 +67,7 @@ class SpeculativePipeline(DiffusionPipeline):
         super().__init__()
         beside = ("self", "__class__")
         self.register_modules(**{n: part for n, part in declared.items() if n not in beside})
-        self._notices = Notices()
+        self._notices, self.switch = Notices(), LoadSwitch()
         self._built: dict[tuple[int, str | None], tuple[object, Any]] = {}
 
     def __init_subclass__(cls) -> None:
@@ -103,14 +101,15 @@ class SpeculativePipeline(DiffusionPipeline):
             path: folder in Diffusers layout (`model_index.json` and a folder per component), or of
                 a `VlmPipeline` or `TransformersImagePipeline` in transformers' layout; or the id of
                 a hub repository in that layout.
-            dtype: of the weights, such as `torch.bfloat16` or "bfloat16"; None: float32.
+            dtype: of the weights, such as `torch.bfloat16` or "bfloat16"; "auto": as the target's
+                are stored; None: float32.
             device_map: a device for everything. Or, for a LlamaGen that is larger than one device,
                 "auto", which lets accelerate spread the target's layers over the GPUs, and over
                 the CPU what they can't hold; or devices by module name, as in
                 `pipe.hf_device_map`. None: everything on the CPU, for `.to()`.
             options: as in Diffusers: `torch_dtype`, `variant`, `subfolder`, and of a repository
-                `revision`, `cache_dir`, `token` and `local_files_only`. Components by name take
-                the place of the folder's; None leaves one out that may be missing.
+                `revision`, `cache_dir`, `token`, `local_files_only`. Components by name take the
+                place of the folder's; None leaves one out that may be missing.
 
         Raises:
             InputError: the folder or a file is missing or unreadable, a tensor does not fit, the
@@ -120,7 +119,7 @@ class SpeculativePipeline(DiffusionPipeline):
         openers, asked = cls.openers(), (dtype, device_map, options)
         folder = locate(path, cls.embedded, Loading.of(*asked, openers))
         kind = next((kind for kind in openers if (folder / kind.index).exists()), cls)
-        loading = Loading.of(*asked, [kind])
+        loading = Loading.of(*asked, [kind]).settled(folder)
         kind._check_folder(folder)
         pipe = kind(**kind.load_parts(folder, loading), **loading.parts)
         if loading.device_map is not None:
@@ -163,6 +162,7 @@ class SpeculativePipeline(DiffusionPipeline):
         """The class of a component; a family of classes may look into its folder."""
         return cls.component_classes()[name]
 
+    @checked
     def save_pretrained(self, save_directory: str | Path, max_shard_size: str = "10GB") -> None:
         """Write every component as `from_pretrained` reads it; in Diffusers layout with its index.
 
@@ -188,23 +188,32 @@ class SpeculativePipeline(DiffusionPipeline):
             if self.index == _INDEX:
                 write_json(folder / _INDEX, index)
 
+    @checked
     def enable_speculation(self, config: SpecConfig | str | None = None) -> None:
         """Speculate from now on.
 
         Args:
             config: how, or the name of a method, such as "scd" or "gsd[window=48]"; None: by the
-                modality's default method, the first that this pipeline has the parts for.
+                modality's default method, the first that this pipeline has the parts for. An
+                exact method that is named without settings gets length "auto": the size of its
+                drafts, or plain decoding, is chosen call by call, by what has been the fastest for
+                so many rows, but where a seed would give another sample. A `SpecConfig`, or a name
+                with settings, is followed to the letter.
 
         Raises:
             InputError: the method is not for such a pipeline, or needs a component that this one
-                lacks.
+                lacks; or something else is given.
         """
         if config is None:
             config = first_of(self.modality, self._able)
-        config = config_of(config)
-        self.check_speculation(config)
-        self.speculation = config
+        made = config_of(config)
+        if isinstance(config, str) and self._able(PLAIN):
+            made = automatic(made, self.modality)
+        for choice in choices_of(made, self.modality)[:2]:  # its own, and none
+            self.check_speculation(choice)
+        self.speculation = made
 
+    @checked
     def disable_speculation(self) -> None:
         """Return to plain decoding."""
         self.speculation = PLAIN
@@ -225,25 +234,14 @@ class SpeculativePipeline(DiffusionPipeline):
             moved(component, device, dtype)
         return self
 
-    def _no_offload(self, *_: Any, **__: Any) -> NoReturn:
-        """Raise an `InputError`, where hooks would move weights only when `forward` is called."""
-        raise InputError(
-            f"{type(self).__name__} can't offload its parts, whose weights are read outside of "
-            "`forward`, too: move it as a whole by pipe.to(device), in half precision if it is too "
-            "large"
-        )
-
-    enable_model_cpu_offload = _no_offload
-    enable_sequential_cpu_offload = _no_offload
-    enable_group_offload = _no_offload
-
-    def _able(self, method: str) -> bool:
+    def _able(self, method: SpecConfig | str) -> bool:
         try:
-            self.check_speculation(SpecConfig(method))
+            self.check_speculation(config_of(method))
         except InputError:
             return False
         return True
 
+    @checked
     def check_speculation(self, config: SpecConfig) -> ResolvedConfig:
         """Resolve a configuration for this pipeline; an `InputError` if it can't run."""
         resolved = config.resolve(self.modality)
@@ -255,6 +253,7 @@ class SpeculativePipeline(DiffusionPipeline):
                 )
         return resolved
 
+    @checked
     def check_call(self, config: SpecConfig, **call: Any) -> None:
         """Raise an `InputError` if a call with these arguments can't be made by `config`.
 

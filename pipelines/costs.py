@@ -61,8 +61,10 @@ class Costs:
                     seconds += depth * self.call(target) / 2  # half the layers, for a start
                 elif rounded is not None:
                     seconds += depth * self.call(rounded)  # what is drafted for it saves some
-                elif drafter is not None:
-                    seconds += sum(self.call(drafter, n) for n in size.draft_calls(depth))
+                else:
+                    reads = drafter or target
+                    calls = (-(-n // reads.entries) for n in size.draft_calls(depth))
+                    seconds += sum(self.call(reads, n) for n in calls)
                 rounds.append(seconds)
             known[key] = Experience(rounds)
         return known[key]

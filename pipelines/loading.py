@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,10 @@ from ..devices import check_device
 from ..errors import InputError
 from ..models.hub import downloaded
 from ..models.placement import Device
+from ..models.weights import stored_dtype
 from ..registry import check_name
 from .arguments import check_value, checked
+from .habits import OPTIONS
 
 DeviceMap = str | int | torch.device | Mapping[str, Device] | None
 _KINDS: dict[str, Any] = {
@@ -31,6 +33,7 @@ _KINDS: dict[str, Any] = {
     "low_cpu_mem_usage": bool | None,
 }
 _HUB = ("revision", "cache_dir", "token", "local_files_only")
+_MAY_BE_WITHOUT = ("safety_checker", "requires_safety_checker", "trust_remote_code")
 AUTO = "auto"
 
 
@@ -46,6 +49,7 @@ class Loading:
         variant: of the weights' files, such as "fp16"; None: those without.
         subfolder: of the folder or repository, that holds the model.
         hub: how a repository is downloaded.
+        as_stored: the dtype is that in which the target's weights are stored, see `settled`.
     """
 
     dtype: torch.dtype = torch.float32
@@ -55,6 +59,7 @@ class Loading:
     variant: str | None = None
     subfolder: str | None = None
     hub: dict[str, Any] = field(default_factory=dict)
+    as_stored: bool = False
 
     @classmethod
     def of(
@@ -67,7 +72,11 @@ class Loading:
         """The arguments of a call of `from_pretrained` that opens folders of these pipelines."""
         components = [name for kind in pipelines for name in kind.component_classes()]
         optional = [name for kind in pipelines for name in kind._optional_components]
+        # no safety checker and no foreign code: as it is here anyway
+        options = {n: v for n, v in options.items() if v or n not in _MAY_BE_WITHOUT}
         for name, value in options.items():
+            if name in OPTIONS and name not in components:
+                raise InputError(f"from_pretrained takes no {name}: {OPTIONS[name]}")
             check_name("argument", name, ["path", "dtype", "device_map", *_KINDS, *components])
             if name in _KINDS:
                 check_value(name, value, _KINDS[name])
@@ -80,15 +89,23 @@ class Loading:
         if options.get("use_safetensors") is False:
             raise InputError("weights are read from safetensors alone; leave use_safetensors out")
         device, spread = _placed(device_map, any(kind.spreads for kind in pipelines))
+        said = _one_dtype(dtype, options.get("torch_dtype"))
         return cls(
-            _dtype(dtype, options.get("torch_dtype")),
+            _dtype(None if said == AUTO else said),
             spread,
             device,
             parts,
             options.get("variant"),
             options.get("subfolder"),
             {name: options[name] for name in _HUB if options.get(name) is not None},
+            said == AUTO,
         )
+
+    def settled(self, folder: Path) -> Loading:
+        """The options for a folder, whose target is its `transformer` or else lies in it."""
+        target = folder / "transformer"
+        home = target if target.is_dir() else folder
+        return replace(self, dtype=stored_dtype(home)) if self.as_stored else self
 
     def download(self, repository: str) -> Path:
         """The folder of a hub repository; an `InputError` if the hub does not give it."""
@@ -105,7 +122,7 @@ def destination(
         device, dtype = None, device
     if device is not None:
         check_device(device)
-    return device, None if dtype is None else _dtype(dtype, None)
+    return device, None if dtype is None else _dtype(dtype)
 
 
 def moved(component: Any, device: Any, dtype: torch.dtype | None) -> None:
@@ -117,10 +134,15 @@ def moved(component: Any, device: Any, dtype: torch.dtype | None) -> None:
         component.to(device, dtype)
 
 
-def _dtype(dtype: torch.dtype | str | None, torch_dtype: torch.dtype | str | None) -> torch.dtype:
+def _one_dtype(
+    dtype: torch.dtype | str | None, torch_dtype: torch.dtype | str | None
+) -> torch.dtype | str | None:
     if dtype is not None and torch_dtype is not None and dtype != torch_dtype:
         raise InputError(f"dtype is {dtype} and torch_dtype {torch_dtype}; give one of them")
-    said = torch_dtype if dtype is None else dtype
+    return torch_dtype if dtype is None else dtype
+
+
+def _dtype(said: torch.dtype | str | None) -> torch.dtype:
     if said is None:
         return torch.float32
     found = getattr(torch, said.removeprefix("torch."), None) if isinstance(said, str) else said

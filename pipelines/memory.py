@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ..draft.feature.longspec import LongSpecModel
 from ..methods import ResolvedConfig
 from ..methods.draft_size import DraftSize
 from ..methods.memory_budget import BUDGET, fitted
@@ -41,16 +40,13 @@ def within_budget(
     """
     if config.options.get(BUDGET.name) is None:
         return config
-    of_target = _in_cache(target, 2) - _in_cache(target, 1)
+    of_target = target.cache_bytes(1)  # plain decoding reads a token a call, too
     law = target.running.rows * vocab_size * max(_LAW, target.prefix.element_size())
 
     def takes(size: DraftSize) -> int:
         scratch = size.most_read + beyond
-        keys = of_target * (scratch - 1)  # plain decoding reads a token a call, too
-        if isinstance(model, LongSpecModel):
-            keys += model.ring_bytes(scratch)
-        elif model is not None:
-            keys += _in_cache(model, model.slots - model.setting.scratch + scratch)
+        keys = target.cache_bytes(scratch) - of_target
+        keys += 0 if model is None else model.cache_bytes(scratch)
         judged = size.most_drafted * (2 if config.rule.early else 1)
         return keys + law * (judged + size.most_drawn)
 
@@ -60,11 +56,3 @@ def within_budget(
         for network in filter(None, (target, model, rounded)):
             network.reserve(scratch)
     return made
-
-
-def _in_cache(network: GuidedDecoder, tokens: int) -> int:
-    """Bytes of a cache for so many tokens in all rows; heads without layers have none."""
-    if not network.layers:
-        return 0
-    one, two = (network.decoder.cache(len(network.prefix), n).nbytes for n in (1, 2))
-    return one + (tokens - 1) * (two - one)  # what has a state has one whatever the text

@@ -12,11 +12,14 @@ from typing import Any
 from ..errors import InputError
 from ..files import read_object
 from ..methods import PIPELINES, Modality, SpecConfig, serving
+from ..methods.parts.routing import ROUTERS
 from ..models.embedded import MODELS, readable
+from ..models.masked_folders import is_masked
 from ..models.packaged import PACKAGED, packaged_folder
 from ..registry import resolve
 from .loading import Loading
 
+_BESIDE = ("drafter", "experts", "judge", *ROUTERS)  # folders of a text model's
 _EMBEDDED = "embedded-"  # begins the names of models that ship
 
 
@@ -24,8 +27,9 @@ def components_in(folder: Path, modality: Modality) -> set[str]:
     """Names of a folder's components, as in `ResolvedConfig.needs`."""
     if modality == "vlm":
         heads = {f"heads/{home.parent.name}" for home in folder.glob("heads/*/config.json")}
-        parts = {name for name in ("drafter", "experts", "judge") if (folder / name).is_dir()}
-        return heads | parts
+        parts = {name for name in _BESIDE if (folder / name).is_dir()}
+        masked = {"masked": folder / "drafter", "masked-target": folder}
+        return heads | parts | {name for name, home in masked.items() if is_masked(home)}
     index = folder / "model_index.json"
     listed = read_object(index) if index.exists() else {}
     found = {name: kind for name, kind in listed.items() if isinstance(kind, list) and kind}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Any
 
 from diffusers.utils import BaseOutput
@@ -44,12 +45,25 @@ class VlmStats(SpecStats):
         visual_tokens: columns of pictures in the target's prompt, per row.
         draft_visual_tokens: those that a drafter reads which sees them, per row.
         branches: weights by which a draft head's compressor chose among its branches, per row.
+        judging_experts, drafting_experts: of a target with sparse experts, how many of a layer's
+            were touched, the mean over layers: by every call behind the prompt, and by all calls in
+            which its copy drafted for a round.
     """
 
     prompt_tokens: list[int] = field(default_factory=list)
     visual_tokens: list[int] = field(default_factory=list)
     draft_visual_tokens: list[int] = field(default_factory=list)
     branches: list[dict[str, float]] = field(default_factory=list)
+    judging_experts: list[float] = field(default_factory=list)
+    drafting_experts: list[float] = field(default_factory=list)
+
+    def per_sample(self, shared: bool = False) -> dict[str, float]:
+        means = super().per_sample(shared)
+        if self.judging_experts:
+            means["experts_per_call"] = fmean(self.judging_experts)
+        if self.drafting_experts:
+            means["experts_per_draft"] = fmean(self.drafting_experts)
+        return means
 
     def as_dict(self) -> dict[str, Any]:
         rows = max(1, len(self.calls))

@@ -9,7 +9,6 @@ from typing import Any, get_args
 
 from torch import Tensor
 
-from ..draft.draft_model import TokenModel
 from ..draft.feature.feature_model import EagleDrafter, FeatureModel
 from ..draft.guarded import GuardedDrafter
 from ..draft.nested import NestedDrafter
@@ -25,6 +24,7 @@ from ..models.guided import GuidedDecoder
 from ..models.pruning import Pruning
 from ..models.target import TokenTarget
 from ..models.token_grid import TokenGrid
+from ..models.token_model import TokenModel
 from ..models.transformers.causal import CausalDecoder
 from ..models.transformers.processed_laws import ProcessedTarget
 from ..registry import resolve_own

@@ -14,8 +14,8 @@ import pytest
 if "PYTEST_XDIST_WORKER" in os.environ:  # each of the processes has a core of its own
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# for `mutants`, `packed_rows`, `rounding`, `serving`, `toys`, `visits` and `vlms`, under
-# importmode=importlib
+# for `fresh`, `mutants`, `packed_rows`, `rounding`, `serving`, `toys`, `visits`, `vlms` and
+# `windows`, under importmode=importlib
 _ACCEPT = ("engine/accept", "engine/accept/gaussian", "engine/accept/lantern")
 _ROOMS = ("app", "doctor", "engine", "models", "models/heads/formats", "serve", "train/vlm")
 for room in ("", *_ROOMS, *_ACCEPT):
@@ -27,16 +27,13 @@ def pytest_addoption(parser):
 
 
 LEFT_OUT: Counter[str] = Counter()
-OPTIONAL = ("gpu", "browser", "slow", "speculators")  # marks of tests that want something more
+# marks of tests that want something more
+OPTIONAL = ("gpu", "browser", "slow", "speculators", "fresh")
 
 
 def pytest_deselected(items):
     for item in items:
-        marks = [
-            name
-            for name in ("gpu", "browser", "slow", "speculators")
-            if item.get_closest_marker(name)
-        ]
+        marks = [name for name in OPTIONAL if item.get_closest_marker(name)]
         LEFT_OUT.update(marks[:1])
 
 
@@ -56,6 +53,15 @@ def pytest_terminal_summary(terminalreporter):
         terminalreporter.write_line(f"left out: {count} tests marked {name}; pytest -m {name}")
 
 
+@pytest.fixture(scope="module")
+def browser():
+    """A real browser, for tests that are marked so."""
+    from windows import opened
+
+    with opened() as found:
+        yield found
+
+
 @pytest.fixture(autouse=True, scope="session")
 def kernels_round(request):
     """As they do here; or, if asked, as a machine of this seed might."""
@@ -67,6 +73,12 @@ def kernels_round(request):
 
     with other_rounding(seed):
         yield
+
+
+@pytest.fixture(autouse=True)
+def calls_take_no_time(monkeypatch):
+    """For the switch between methods, which then stays with the first: no clock decides."""
+    monkeypatch.setattr("mmspec.pipelines.load_switch.now", lambda: 0.0)
 
 
 @pytest.fixture(autouse=True)
@@ -176,12 +188,12 @@ def tiny_folder(tmp_path_factory) -> Path:
     from mmspec.models.llamagen.transformer import LlamaGenTransformer
     from mmspec.models.llamagen.upsampler import LatentUpsampler
     from mmspec.models.llamagen.vq import VQModel
-    from mmspec.train.image.target import TEXT_ENCODER
+    from mmspec.train.caption_encoder import TEXT_ENCODER
     from mmspec.train.tokenizers import caption_tokenizer
 
     words = caption_tokenizer()
 
-    def network(grid: int, layers: int = 2) -> LlamaGenTransformer:
+    def network(grid: int, layers: int = 2, masked: bool = False) -> LlamaGenTransformer:
         model = LlamaGenTransformer(
             vocab_size=128,
             block_size=grid * grid,
@@ -192,6 +204,7 @@ def tiny_folder(tmp_path_factory) -> Path:
             caption_dim=32,
             cls_token_num=16,
             rotary_prefix="identity",
+            mask_token_id=128 if masked else None,
         )
         for weight in model.parameters():
             torch.nn.init.normal_(weight, mean=float(weight.ndim == 1), std=0.3)
@@ -224,6 +237,7 @@ def tiny_folder(tmp_path_factory) -> Path:
             upsampler=LatentUpsampler(codebook_size=128, width=32, depth=1).eval(),
             eagle=EagleHead(dim=32, n_head=2, hidden_dim=32).eval(),
             spatial=SpatialHeads(dim=32, cell_dim=16, hidden_dim=16, reach=1, left=1).eval(),
+            row_drafter=network(4, layers=1, masked=True),
         )
         folder = tmp_path_factory.mktemp("tiny") / "image"
         pipe.save_pretrained(folder)

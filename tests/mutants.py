@@ -67,6 +67,7 @@ TESTS: dict[str, tuple[str, int]] = {
     "engine/accept/gaussian/reflection": ("engine/accept/gaussian/reflection", 5),
     "engine/accept/restricted": ("engine/accept/restricted", 3),
     "engine/accept/routing": ("engine/accept/routing", 7),
+    "models/step_target": ("models/step_target", 4),
     "engine/accept/token": ("engine/accept/token", 2),
     "engine/accept/tree": ("engine/accept/recursive engine/accept/kseq", 4),
     "engine/cache": ("engine/cache", 4),
@@ -87,6 +88,7 @@ TESTS: dict[str, tuple[str, int]] = {
     "draft/draft_model": ("draft/sound_laws engine/loop", 3),
     "draft/tree/siblings": ("draft/tree/dynamic_tree", 3),
     "draft/sound_laws": ("draft/sound_laws", 3),
+    "draft/masked": ("draft/masked draft/own_masked pipelines/text/masked_drafter", 4),
     "draft/tree/fixed_tree": ("engine/accept/recursive draft/tree/dynamic_tree", 3),
 }
 

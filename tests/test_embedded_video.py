@@ -35,7 +35,8 @@ def clips_of(pipe: VideoPipeline, prompts: list[str]) -> list[np.ndarray]:
 
 
 def test_components(pipe):
-    assert all(part is not None for part in pipe.components.values())
+    missing = {name for name, part in pipe.components.items() if part is None}
+    assert missing <= {"advantage_router"}  # which `mmspec train` adds
     assert pipe.transformer.config.sample_frames == BLOCKS * TIMING.latents
     assert pipe.tokenizer.get_vocab() == clip_tokenizer().get_vocab()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import tarfile
@@ -13,6 +12,7 @@ from importlib.metadata import PackageNotFoundError, packages_distributions, req
 from pathlib import Path
 
 import pytest
+from fresh import ROOT, copy_project
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -23,13 +23,8 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 LINKED = {"mmspec.assets": "assets", "mmspec.eval": "eval", "mmspec.pipelines": "pipelines"}
-LOCAL = shutil.ignore_patterns(
-    ".git", ".venv", "build", "dist", "*.egg-info", "__pycache__", ".*_cache", ".hypothesis",
-    "out", "runs", "site", "checkpoint.*",
-)  # fmt: skip
 # planted in the copy that is built, so that each pattern has something to find
 PROBES = [
     "assets/models/probe/transformer/weights-00001-of-00002.safetensors",
@@ -95,8 +90,7 @@ class Built:
 def built(tmp_path_factory) -> Built:
     """The sdist of a copy, and the wheel that is built from that sdist alone."""
     folder = tmp_path_factory.mktemp("packaging")
-    copy = folder / "copy"
-    shutil.copytree(ROOT, copy, symlinks=True, ignore=LOCAL)
+    copy = copy_project(folder / "copy")
     for probe in PROBES + UNWANTED:
         path = copy / probe
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -258,25 +252,6 @@ def test_the_wheel_works_installed(built, tmp_path):
     for probe in PROBES:
         assert (target / in_package(probe)).is_file()
     assert (target / "bin" / "mmspec").is_file()
-
-
-@pytest.mark.slow
-def test_the_wheel_does_its_work_outside_the_clone(built, tmp_path):
-    """The commands that a new user types first, with nothing of the checkout on the path."""
-    target = tmp_path / "installed"
-    install(built.wheel, target)
-
-    def run(*words: str) -> str:
-        code = "import sys; from mmspec.cli.main import main; sys.exit(main(sys.argv[1:]))"
-        return call("-c", code, *words, cwd=tmp_path, PYTHONPATH=str(target))
-
-    run("generate", "a photo of a red circle", "--method", "scd", "-o", "out")
-    picture = next((tmp_path / "out").rglob("*.png"))
-    assert run("ask", str(picture), "How many objects are there?").strip()
-    run("video", "a red circle moves down", "-o", "clip")
-    assert any((tmp_path / "clip").iterdir())
-    run("eval", "run", "--suite", "speed", "--methods", "plain,scd", "--limit", "2", "-o", "report")
-    assert (tmp_path / "report" / "report.json").is_file()
 
 
 def test_the_editable_install_works(built, tmp_path):

@@ -8,6 +8,7 @@ import sys
 import threading
 from argparse import ArgumentParser, Namespace, _SubParsersAction
 from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 
 import pytest
@@ -210,6 +211,32 @@ def test_models_say_that_they_are_loaded_and_unpacked(monkeypatch, tmp_path):
     for _ in range(2):
         embedded.embedded_folder("image")
     assert heard == ["unpacking the model image, this once"]
+
+
+def test_unpacking_tells_its_share(monkeypatch, tmp_path):
+    import torch
+    from safetensors.torch import save_file
+
+    from mmspec.models import eight_bit
+
+    told, totals = [], []
+
+    @contextmanager
+    def bar(text, unit, total):
+        totals.append(total)
+        yield Namespace(update=told.append)
+
+    monkeypatch.setattr(eight_bit, "bar", bar)
+    (tmp_path / "model").mkdir()
+    for name in ("one", "two"):
+        weights = {"layer.weight": torch.randn(256, 256), "layer.bias": torch.randn(256)}
+        save_file(weights, tmp_path / "model" / f"{name}.safetensors")
+    eight_bit.pack_folder(tmp_path / "model", tmp_path / "packed")
+    size = sum(file.stat().st_size for file in (tmp_path / "packed").iterdir())
+    eight_bit.unpack_folder(tmp_path / "packed")
+    assert totals == [size]
+    assert 0.98 * size < sum(told) <= size  # all but the files' headers
+    assert len(told) > 2
 
 
 @pytest.mark.parametrize("quiet", [False, True])

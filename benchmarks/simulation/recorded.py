@@ -35,12 +35,40 @@ class Trace:
         rank: tokens that the drafter holds to be likelier; all of them where its law has none of
             this one.
         limit: tokens that the output might have had.
+        own, laws: the target's law `[V]` of each of them, and the drafter's.
     """
 
     tokens: list[int] = field(default_factory=list)
     stands: list[float] = field(default_factory=list)
     rank: list[int] = field(default_factory=list)
     limit: int = 0
+    own: list[Tensor] = field(default_factory=list)
+    laws: list[Tensor] = field(default_factory=list)
+
+
+def restricted(trace: Trace, early: Trace, least: float) -> tuple[list[float], list[float]]:
+    """Probabilities, given the output's token x, that its draft stands, and that it is pruned.
+
+    Rule `restricted` prunes drafts to which the early law gives less than θ, and lets others stand
+    as the token rule does: x was an accepted draft with probability 1_U(x) min(p, q)(x) / p(x).
+    Behind one that fell x is drawn from r ∝ p − 1_U min(p, q), so that it fell by pruning with
+    probability q(not U) r(x) / p(x). The rule's own early law is at temperature 1: so must be the
+    record, or it prunes a little otherwise.
+
+    Args:
+        trace: of the draft model.
+        early: of the layer that prunes, along the same output.
+        least: θ.
+    """
+    stands, pruned = list[float](), list[float]()
+    for token, p, q, told in zip(trace.tokens, trace.own, trace.laws, early.laws, strict=True):
+        let_through = told >= least
+        kept = torch.minimum(p, q) * let_through
+        lost = float(1 - kept.sum())
+        stands.append(float(kept[token] / p[token]))
+        share = float((p - kept)[token]) / lost if lost > 0 else 0.0
+        pruned.append(float((q * ~let_through).sum()) * share / float(p[token]))
+    return stands, pruned
 
 
 class Asked(GuardedDrafter):
@@ -69,6 +97,8 @@ class Asked(GuardedDrafter):
         p, q = float(scores.probs[0, 0, token]), float(law[token])
         self.trace.limit = context.limit
         self.trace.tokens.append(token)
+        self.trace.own.append(scores.probs[0, 0].double())
+        self.trace.laws.append(law.double())
         self.trace.stands.append(min(1.0, q / p))
         self.trace.rank.append(int((law > q).sum()) if q else len(law))
         super().observe(context, self._said, scores, verdict)

@@ -25,12 +25,14 @@ class Text:
         limit: tokens that it may have at most; nobody knows before that it ends earlier.
         early: of every token, how many a middle layer of the target holds to be likelier; None:
             none was asked.
+        pruned: of every token, whether a middle layer prunes a draft of it; None: none does.
         at: tokens that are there.
     """
 
     stands: NDArray[np.bool_]
     limit: int
     early: NDArray[np.int64] | None = None
+    pruned: NDArray[np.bool_] | None = None
     at: int = 0
 
     @property
@@ -48,6 +50,17 @@ class Text:
         run = self.stands[self.at : self.at + drafted]
         return int(run.argmin()) if not run.all() else len(run)
 
+    def left(self, drafted: int) -> int:
+        """Number of so many drafted tokens that are not pruned.
+
+        What is drafted behind a token that falls is on no record: it is taken to be read, unless
+        the token that falls is pruned itself.
+        """
+        fallen = self.at + self.accepted(drafted)
+        if self.pruned is None or fallen >= min(self.at + drafted, len(self.stands)):
+            return drafted
+        return fallen - self.at if self.pruned[fallen] else drafted
+
     def drafted(self, at: int) -> bool:
         """True if a draft of a token stands; of one behind the end none does."""
         return at < len(self.stands) and bool(self.stands[at])
@@ -59,15 +72,19 @@ class Text:
 
 
 class World:
-    """Devices of a simulation: the target's, and another beside it.
+    """Devices of a simulation: the target's, and others beside it.
 
     Args:
         costs: seconds of calls.
+        devices: how many there are.
+        seed: of the rounds whose noise is drawn.
     """
 
-    def __init__(self, costs: Costs) -> None:
+    def __init__(self, costs: Costs, devices: int = 2, seed: int = 0) -> None:
         self.env, self.costs = simpy.Environment(), costs
-        self.first, self.second = (simpy.Resource(self.env) for _ in range(2))
+        self.devices = [simpy.Resource(self.env) for _ in range(devices)]
+        self.first, self.second = self.devices[0], self.devices[-1]
+        self._coins = np.random.default_rng(seed)
 
     def use(self, device: simpy.Resource, seconds: float) -> Process:
         """Work on a device."""
@@ -84,6 +101,19 @@ class World:
         """Judge, keep and count: what a round does behind both models."""
         yield from self.use(self.first, self.costs.rest(drafted))
 
+    def both(self, call: float, count: int) -> Process:
+        """A call of the target of so many seconds, while so many tokens are drafted beside it."""
+        if not count:
+            yield from self.use(self.first, call)
+            return
+        beside = self.costs.beside
+        here, there = beside.noise[int(self._coins.integers(len(beside.noise)))]
+        drafting = beside.wake + beside.draft * self.costs.drafting(count)
+        drawing = self.begin(there * drafting)
+        yield from self.use(self.first, here * (beside.ask + beside.target * call))
+        yield drawing
+        yield from self.use(self.first, beside.receive)
+
     def begin(self, seconds: float) -> simpy.Process:
         """Work that begins on the second device while others go on; it may be interrupted."""
         return self.env.process(self._until_stopped(seconds))
@@ -96,9 +126,11 @@ class World:
 Schedule = Callable[[World, Text], Process]
 
 
-def seconds_of(schedule: Schedule, text: Text, costs: Costs) -> float:
+def seconds_of(
+    schedule: Schedule, text: Text, costs: Costs, devices: int = 2, seed: int = 0
+) -> float:
     """Simulated seconds until a text is there."""
-    world = World(costs)
+    world = World(costs, devices, seed)
     world.env.run(until=world.env.process(schedule(world, replace(text, at=0))))
     return costs.begin + float(world.env.now)
 
@@ -132,9 +164,7 @@ def drafting_ahead(length: int) -> Schedule:
         while text.going:
             drafted = min(ready, length, text.room - 1)
             count = 0 if text.room == 1 else min(length + 1, text.room - drafted)
-            drawing = world.begin(world.costs.drafting(count))
-            yield from world.use(world.first, world.costs.call(drafted))
-            yield drawing
+            yield from world.both(world.costs.call(drafted), count)
             yield from world.rest(drafted)
             accepted = text.accepted(drafted)
             guessed = count and accepted == drafted and text.drafted(text.at + drafted)

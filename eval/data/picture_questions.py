@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from PIL import Image
 
 from ...errors import InputError
 from ...picture import BACKGROUND, check_picture, open_picture
-from ...worlds.shapes.exchanges import LONG_KINDS, HeldOut, draw, is_correct, score_long
+from ...worlds.shapes.exchanges import LONG_KINDS, HeldOut, draw, is_correct, score_long, score_step
 from ..suite import Suite
 from .prompts import prompt_files
 from .records import Record, read_records
@@ -60,6 +61,12 @@ class PictureQuestion:
         if self.answer is None:
             return {}
         return {"accuracy": float(is_correct(text, self.answer))}
+
+    def score_step(self, before: str, step: str) -> float:
+        """Share of what a step adds to a description that holds; NaN if nobody knows."""
+        if self.scene is None or self.tag not in LONG_KINDS:
+            return math.nan
+        return score_step(before, step, self.scene.picture())
 
     def metadata(self) -> dict[str, Any]:
         return asdict(self)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from ..run.samples import Line, output_tokens
 from ..schema_parts import Category
-from .bootstrap import FEWEST_PAIRS, ratio_interval
+from .bootstrap import FEWEST_PAIRS, Interval, known_interval, ratio_interval
 from .counters import merged_stats
 from .speed import per_token
 
@@ -38,9 +40,27 @@ def _category(pairs: list[tuple[Line, Line]], baseline: bool) -> Category:
         mean_acceptance_length=total.mean_acceptance_length,
         acceptance_by_position=total.acceptance_by_position,
         tokens_per_second=sum(output_tokens(line["stats"]) for line in own) / seconds,
+        mean_acceptance_length_ci95=_share_interval(own, "emitted", "calls"),
+        acceptance_by_position_ci95=[
+            _share_interval(own, "accepted_at", "judged_at", place)
+            for place in range(len(total.judged_at))
+        ],
     )
     if not baseline:
         ratios = [per_token(other) / per_token(line) for line, other in pairs]
         row.speedup_median, interval = ratio_interval(ratios)
         row.speedup_ci95 = interval if len(ratios) >= FEWEST_PAIRS else None
     return row
+
+
+def _share_interval(
+    lines: Sequence[Line], above: str, below: str, place: int | None = None
+) -> Interval | None:
+    """Interval of Σ above / Σ below, counters of the lines; of one draft position, or of all."""
+
+    def counts(name: str) -> np.ndarray:
+        parts = slice(None) if place is None else slice(place, place + 1)
+        return np.array([sum(line["stats"][name][parts]) for line in lines], float)
+
+    top, bottom = counts(above), counts(below)
+    return known_interval(lambda i: np.asarray(top[i].sum(1) / bottom[i].sum(1)), len(lines))

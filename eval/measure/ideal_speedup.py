@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,12 +17,13 @@ import torch
 
 from ...devices import wait
 from ...engine.stats import SpecStats
-from ...methods import SpecConfig
+from ...methods import Modality, SpecConfig
 from ...models.decoders import Decoder
 from ...models.llamagen.decoder import LlamaGenDecoder
 from ...models.token_grid import TokenGrid
 
 _ANCHORS = (1, 3, 5, 9, 13, 17, 25, 33, 49, 65, 97, 129, 193, 257)
+_PARTS = (0.1, 0.3, 0.5, 0.7, 0.9)
 _PROMPT = 32  # tokens in front of a picture, where the network does not say how many
 
 
@@ -31,12 +32,15 @@ class BareCosts:
     """Seconds of bare cached forward passes of one network, by the number of new tokens a row.
 
     Measured where `_ANCHORS` says, on a line between. A machine's speed drifts, so `renew` forgets
-    what was measured; `now` holds what was since, by tokens a row.
+    what was measured; `now` holds what was since, by tokens a row. The rest is as of
+    `measure_forward`.
     """
 
     decoder: Decoder
     rows: int
     grid: TokenGrid
+    prefix: int | None = None
+    parts: tuple[float, ...] = _PARTS
     now: dict[int, float] = field(default_factory=dict)
 
     def renew(self) -> None:
@@ -54,27 +58,43 @@ class BareCosts:
 
     def _at(self, n: int) -> float:
         if n not in self.now:
-            self.now[n] = measure_forward(self.decoder, self.rows, self.grid, n, repeats=3)
+            self.now[n] = measure_forward(
+                *(self.decoder, self.rows, self.grid, n),
+                repeats=3,
+                prefix=self.prefix,
+                parts=self.parts,
+            )
         return self.now[n]
 
 
 @torch.inference_mode()
 def measure_forward(
-    decoder: Decoder, rows: int, grid: TokenGrid, n: int, repeats: int = 15
+    decoder: Decoder,
+    rows: int,
+    grid: TokenGrid,
+    n: int,
+    repeats: int = 15,
+    prefix: int | None = None,
+    parts: Sequence[float] = _PARTS,
 ) -> float:
-    """Mean seconds of one forward pass, over five cache lengths.
+    """Mean seconds of one forward pass, over several cache lengths.
 
     The mean and not the median: a generation is a sum, slow calls included.
+
+    Args:
+        prefix: tokens in front of the picture or the answer; None: as the network says.
+        parts: of it that are written already, from 0 to 1: a length of the cache each.
     """
     limit = grid.length
-    prefix = decoder.model.prefix_length if isinstance(decoder, LlamaGenDecoder) else _PROMPT
+    if prefix is None:
+        prefix = decoder.model.prefix_length if isinstance(decoder, LlamaGenDecoder) else _PROMPT
     cache = decoder.cache(rows, prefix + limit + n)
     rotary = decoder.rotary(grid.columns)[: prefix + limit]
     rotary = torch.cat([rotary, rotary[-1:].repeat_interleave(n, 0)])
     causal = torch.full((len(rotary), len(rotary)), -torch.inf, device=rotary.device).triu(1)
-    x = decoder.embeddings[torch.zeros(rows, n, dtype=torch.long, device=rotary.device)]
+    x = decoder.embed(torch.zeros(rows, n, dtype=torch.long, device=rotary.device))
     means = []
-    for part in (0.1, 0.3, 0.5, 0.7, 0.9):
+    for part in parts:
         slot = prefix + int(part * limit)
         mask = None if n == 1 else causal[slot : slot + n, : slot + n]
 
@@ -101,16 +121,22 @@ def call_seconds(
 
 
 def ideal_seconds(
-    config: SpecConfig, stats: SpecStats, target: BareCosts, drafter: BareCosts | None
+    config: SpecConfig,
+    stats: SpecStats,
+    target: BareCosts,
+    drafter: BareCosts | None,
+    modality: Modality = "image",
 ) -> float | None:
     """Seconds of the bare passes behind a generation.
 
     None where networks took part whose passes are not timed here: heads on the target's features,
-    the target's rounded copy, and what draws a small picture and scales it up; and where a drafter
-    works beside the target.
+    rounded ones, and what draws a small picture and scales it up; and where a drafter works beside
+    the target.
     """
-    parts = config.resolve()
-    if parts.rounds or parts.drafter.ahead or set(parts.needs) - {"drafter"}:
+    parts = config.resolve(modality)
+    if parts.rounds or parts.weights is not None or parts.draft_weights is not None:
+        return None
+    if parts.drafter.ahead or set(parts.needs) - {"drafter"}:
         return None
     if parts.drafter_only:
         assert drafter is not None

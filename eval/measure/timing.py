@@ -12,6 +12,7 @@ import torch
 
 from ...engine.stats import SpecStats
 from ...methods import SpecConfig
+from ...pipelines.load_switch import any_sample
 from ...pipelines.notices import timed_apart
 from ..variants import MethodVariant, unchanged
 from .meters import EnergyMeter, PeakMemory
@@ -43,10 +44,11 @@ class Sample:
 def timed(
     device: torch.device, prompt: str | list[str], seed: int, call: Callable[[], Any]
 ) -> Sample:
-    """Time a call whose output has `stats`."""
+    """Time a call whose output has `stats`; length "auto" chooses though the call is seeded."""
     meter, memory = EnergyMeter(device), PeakMemory(device)
     joules, started = meter.read(), time.perf_counter()
-    out = call()
+    with any_sample():
+        out = call()
     seconds = time.perf_counter() - started
     return Sample(prompt, seed, seconds, out.stats, out, memory.read(), meter.since(joules))
 

@@ -105,8 +105,8 @@ class VideoModality(DrawingModality):
 def _rewards(job: Job) -> list[str]:
     """The rewards that the rows of a job route by."""
     configs = [config.resolve("video") for config in job.configs.values()]
-    asked = [config.options["reward"] for config in configs if judged(config)]
-    return list(dict.fromkeys(asked))
+    asked = [config.options.get("reward") for config in configs if judged(config)]
+    return [name for name in dict.fromkeys(asked) if name is not None]
 
 
 def _take_reward(job: Job, pipe: Any) -> None:

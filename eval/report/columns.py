@@ -150,8 +150,16 @@ _PER_SECOND = (
     "batch 1."
 )
 
-# of every report: contract, cost and speed of its methods
-HEADLINE = (
+
+def _over_transformers(row: MethodResult) -> Cell:
+    found = row.over_transformers
+    if found is None:
+        return Cell()
+    return Cell(f.fixed(found.value, 2, unit="×"), f.interval(found.ci95, 2))
+
+
+# of every report: what a method promises, and how fast it is; its quality goes beside them
+PROMISED = (
     Column(
         "contract",
         lambda r: Cell(r.contract),
@@ -159,6 +167,26 @@ HEADLINE = (
         "target. Exact-greedy: the same tokens when decoding greedily. Bounded: away from that "
         "law by no more than a set amount. Lossy: no promise, only what was measured.",
     ),
+    SPEEDUP,
+    Column(
+        "over transformers",
+        _over_transformers,
+        "Seconds of the token loop a token of transformers' own generate, plain, over the row's, "
+        "for the same prompts in one process; the median over prompts. Of plain it says what this "
+        "loop gains before anything is drafted.",
+        seldom=True,
+    ),
+    Column(
+        "of the median clip",
+        # where that of all together is the one to quote
+        lambda r: Cell() if r.speedup_of_all is None else _MEDIAN(r),
+        "The same clip by clip, and the median over prompts: drafts may stand in most clips and "
+        "fall in others, so that it says less of a long run, and does not go with a mean quality.",
+        seldom=True,
+    ),
+)
+# and what that costs
+COSTS = (
     Column(
         "same output",
         lambda r: Cell(f.share(r.same_output)),
@@ -225,15 +253,6 @@ HEADLINE = (
         when=counted,
     ),
     Column("seconds", figure("seconds_median", None)),
-    SPEEDUP,
-    Column(
-        "of the median clip",
-        # where that of all together is the one to quote
-        lambda r: Cell() if r.speedup_of_all is None else _MEDIAN(r),
-        "The same clip by clip, and the median over prompts: drafts may stand in most clips and "
-        "fall in others, so that it says less of a long run, and does not go with a mean quality.",
-        seldom=True,
-    ),
     Column(
         "ideal", figure("ideal_speedup", 2, unit="×"), _IDEAL, "Ideal and efficiency", seldom=True
     ),
@@ -252,6 +271,16 @@ HEADLINE = (
         "falls as drafts touch more of them.",
         seldom=True,
     ),
+    Column(
+        "experts per call",
+        figure("experts_per_call", 2),
+        "Of a target with sparse experts, how many of a layer's a call of the target touches, the "
+        "mean over calls and layers: more the more tokens it reads. And how many all calls touch "
+        "that draft for a round, where the target's own weights draft.",
+        "Sparse experts",
+        seldom=True,
+    ),
+    Column("experts per draft", figure("experts_per_draft", 2), seldom=True),
     Column("peak memory", lambda r: Cell(f.memory(r.peak_memory_bytes))),
 )
 FURTHER = tuple(  # what the headline has no room for, where a row has something in it

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..schema import Report
-from ..schema_parts import EqualShare
+from ..schema_parts import Category, EqualShare
 from . import format as f
 from .columns import DRAFTED, TOKENS_PER_CALL
 from .parts import knob_text
@@ -91,7 +91,9 @@ def by_class(report: Report, field: str, named: str) -> Table:
     for name, own in having.items():
         cells = []
         for found in (own[tag] for tag in tags):
-            length = f"{f.fixed(found.mean_acceptance_length, 2)} tokens a call"
+            spread = f.interval(found.mean_acceptance_length_ci95, 2)
+            tokens = Cell(f.fixed(found.mean_acceptance_length, 2), spread).line()
+            length = f"{tokens} tokens a call"
             speed = f.fixed(found.speedup_median, 2, unit="×")
             cells.append(Cell(speed, f.interval(found.speedup_ci95, 2), (length,)))
         rows.append(labelled(report, name, cells))
@@ -99,6 +101,33 @@ def by_class(report: Report, field: str, named: str) -> Table:
     headings = (f"{tag} ({counts[tag]})" for tag in tags)
     caption = f"By {named}, with its prompts: speed-up over plain, and tokens per call."
     return Table(caption, ("method", *headings), tuple(rows))
+
+
+def by_position(report: Report) -> Table | None:
+    """Acceptance at some positions of the draft by category: a row per method and category."""
+    drafting = [
+        (f"{name}: {tag}", found)
+        for name, row in report.methods.items()
+        for tag, found in row.categories.items()
+        if found.acceptance_by_position
+    ]
+    most = max((len(found.acceptance_by_position) for _, found in drafting), default=0)
+    shown = [place for place in POSITIONS if place <= most]
+    rows = tuple(
+        Row(name, tuple(_accepted_at(found, place - 1) for place in shown))
+        for name, found in drafting
+    )
+    caption = "Share of drafted tokens that stood, given those before them did, by category and "
+    caption += "position."
+    return Table(caption, ("position", *map(str, shown)), rows) if shown else None
+
+
+def _accepted_at(found: Category, place: int) -> Cell:
+    shares, spreads = found.acceptance_by_position, found.acceptance_by_position_ci95
+    if place >= len(shares):
+        return Cell()
+    spread = spreads[place] if place < len(spreads) else None
+    return Cell(f.fixed(shares[place], 2), f.interval(spread, 2))
 
 
 def text_tables(report: Report) -> list[Table]:
@@ -131,6 +160,7 @@ def text_tables(report: Report) -> list[Table]:
     }
     tables = [
         by_class(report, "categories", "category"),
+        by_position(report),
         by_class(report, "input_lengths", "length of the prompt"),
         Table(
             "Mean acceptance length, and over that of other rows.",
@@ -148,4 +178,4 @@ def text_tables(report: Report) -> list[Table]:
             members,
         ),
     ]
-    return [table for table in tables if table.rows]
+    return [table for table in tables if table is not None and table.rows]

@@ -135,7 +135,7 @@ def _markers(
     """Each row's marker with its intervals; those of one family joined, their intervals faint."""
     tints, shapes = colors(report), markers(report)
     joined = {name for names in curves for name in names}
-    hollow = {name for name, row in report.methods.items() if row.role == "sceptic"}
+    hollow = {name for name, row in report.methods.items() if row.role in ("sceptic", "oracle")}
     for name, point in points.items():
         axes.errorbar(
             *point[:2],

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ...methods import PIPELINES, Modality, ResolvedConfig, SpecConfig, presets, serving
+from ...methods.parts.routing import ROUTERS
+from ...methods.parts.steps import STEP_REWARD
 from ...models.embedded import MODELS
 from ...models.heads.formats.registry import FORMATS
 from ...models.packaged import PACKAGED
@@ -33,11 +35,12 @@ def takes(pipeline: str | None, config: ResolvedConfig) -> bool:
     Args:
         pipeline: the class that loads them; None: `mmspec.enable_speculation` takes the model.
     """
-    needs = {part.split("/")[0] for part in config.needs}
+    needs = {part.split("/")[0] for part in config.needs} - {"masked"}
     if pipeline is None:
-        return needs <= {"drafter", "heads", "judge"} and not config.unverified
+        kinds = {"drafter", "heads", "judge", "masked-target", STEP_REWARD, *ROUTERS}
+        return needs <= kinds and not config.unverified
     # the experts of a verdict are pipelines of their own
-    return needs <= {"experts", *resolve(pipeline)._optional_components}
+    return needs <= {"experts", STEP_REWARD, *resolve(pipeline)._optional_components}
 
 
 def matrix(paths: Sequence[Path]) -> str:
@@ -51,7 +54,7 @@ def matrix(paths: Sequence[Path]) -> str:
     """
     reports = [report for report in map(Report.read, paths) if report.for_reporting]
     seen = measured(reports)
-    real = dict.fromkeys(PACKAGED[r.model].what for r in reports if _published(r))
+    real = dict.fromkeys(PACKAGED[name].what for r in reports if (name := published(r)))
     told = f"- {REAL} a published checkpoint in this layout is measured: {', '.join(real)}.\n"
     sections = [(told if real else "") + LEGEND]
     for modality, kind in PIPELINES.items():
@@ -59,7 +62,7 @@ def matrix(paths: Sequence[Path]) -> str:
         rows = {}
         for name in serving(modality):
             config = SpecConfig(name).resolve(modality)
-            trained = TRAINED if _ships(modality, *config.needs) else OPEN
+            trained = TRAINED if ships(modality, *config.needs) else OPEN
             marks = [MEASURED if name in seen[modality, "embedded"] else trained]
             for layout, of in kind.checkpoints.items():
                 loads = LOADS if takes(of, config) else OPEN
@@ -95,19 +98,20 @@ def measured(reports: Sequence[Report]) -> defaultdict[tuple[Modality, str], set
     for report in reports:
         names = (name.split("@")[0].split("[")[0] for name in report.methods)
         own = {name for name in names if name in presets()}
-        if report.pipeline in PIPELINES and report.model == "embedded" and _ships(report.pipeline):
+        if report.pipeline in PIPELINES and report.model == "embedded" and ships(report.pipeline):
             found[report.pipeline, "embedded"] |= own
-        elif _published(report):
-            found["vlm", PACKAGED[report.model].layout] |= own
+        elif (name := published(report)) is not None:
+            found["vlm", PACKAGED[name].layout] |= own
     return found
 
 
-def _published(report: Report) -> bool:
-    """True if the model is a published checkpoint that comes as a package."""
-    return report.pipeline == "text" and report.model in PACKAGED
+def published(report: Report) -> str | None:
+    """The published checkpoint that the model is, which comes as a package; None: it is none."""
+    name = report.model if report.checkpoint is None else report.checkpoint
+    return name if report.pipeline == "text" and name in PACKAGED else None
 
 
-def _ships(modality: Modality, *parts: str) -> bool:
+def ships(modality: Modality, *parts: str) -> bool:
     """True if a modality's embedded model is there, and so are parts of it."""
     home = MODELS / embedded_name(modality)
     return home.is_dir() and all((home / part).is_dir() for part in parts)

@@ -12,7 +12,7 @@ from ...files import write_atomic
 from ..contact_sheet import COLOURS
 from ..schema import Report
 from . import plots, tables
-from .columns import FURTHER, HEADLINE
+from .columns import COSTS, FURTHER, PROMISED
 from .detail_tables import acceptance, accepted, equal_shares, text_tables
 from .figure import colors
 from .frontier import batch_frontier, calls_frontier, frontier
@@ -169,7 +169,7 @@ def _drawn(call: str, part: Report, samples: Samples) -> dict[str, Any]:
 def definitions(report: Report) -> dict[str, str]:
     """Definitions of a report's words, by term."""
     rows, said, own = list(report.methods.values()), words(), wording(report)
-    shown = [column for column in (*HEADLINE, *FURTHER) if column.shown(report)]
+    shown = [column for column in (*PROMISED, *COSTS, *FURTHER) if column.shown(report)]
     found = {column.defines: column.meaning for column in shown if column.meaning}
     for field, of in said["fields"].items():
         found |= of if any(getattr(row, field) for row in rows) else {}

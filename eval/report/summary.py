@@ -11,6 +11,7 @@ from .parts import ends
 MARKS = {
     "baseline": "baseline",
     "sceptic": "the sceptic's row",
+    "oracle": "an upper bound",
     "peer": "a peer",
     "ablation": "shown grey",
     "again": "other seeds",

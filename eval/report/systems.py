@@ -4,43 +4,71 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 from ...errors import InputError
 from ...methods import SpecConfig, config_of
 from ...methods.systems import SYSTEMS, System
 from ..schema import MethodResult, Report
+from .evidence import LEGEND, NONE, Evidence, is_of, suite_of
+from .matrix import published
 from .table import Table
 
-NOT_YET, NONE = "not yet", "–"
-COLUMNS = ("system", "what it is", "here", "measured here", "its authors report")
+NOT_YET = "not yet"
+COLUMNS = "system", "what it is", "here", "evidence (suite)", "its authors report"
 
 
-def systems(paths: Sequence[Path]) -> str:
-    """A table in Markdown with a row a system.
+class Ran(NamedTuple):
+    """A row of a report: its configuration, its figures, its suite, and whose weights they are of.
+
+    Attributes:
+        real: the model is a published checkpoint, not one that ships.
+    """
+
+    config: SpecConfig
+    row: MethodResult
+    suite: str
+    real: bool
+
+
+def systems(paths: Sequence[Path], tests: Path | None = None) -> str:
+    """A table in Markdown with a row a system, and what its marks mean.
 
     The figure is of the latest report's row of that very configuration; where none has one, of the
     fastest row of that method.
 
     Args:
-        paths: reports; the embedded models' alone count.
+        paths: reports; those of embedded models and of published checkpoints count.
+        tests: folder of tests, which say what is enumerated; None: they aren't looked at.
 
     Raises:
         InputError: a path holds no report.
     """
     reports = [report for report in map(Report.read, paths) if report.for_reporting]
     reports.sort(key=lambda report: str(report.date or ""))
-    rows = [row for r in reports if r.model == "embedded" for row in r.methods.items()]
-    told = {
-        system.name: (
+    rows = [
+        Ran(config, row, report.suite, report.model != "embedded")
+        for report in reports
+        if report.model == "embedded" or published(report) is not None
+        for name, row in report.methods.items()
+        if (config := _read(name.split("@")[0])) is not None
+    ]
+    evidence = Evidence([(ran.config, ran.suite, ran.real) for ran in rows], tests)
+    told = {}
+    for system in SYSTEMS:
+        config = configured(system)
+        best = None if config is None else _best(config, rows)
+        marks, suite = evidence.of(system, config), suite_of(config)
+        if best is not None:
+            marks, suite = f"{marks} {_figure(best.row)}", best.suite
+        told[system.name] = (
             system.what,
             here(system),
-            _measured(system, rows),
+            marks if suite is None else f"{marks} ({suite})",
             system.reported or NONE,
         )
-        for system in SYSTEMS
-    }
-    return Table.of("", COLUMNS, told, numbers=False).markdown().split("\n\n", 1)[1] + "\n"
+    table = Table.of("", COLUMNS, told, numbers=False).markdown().split("\n\n", 1)[1]
+    return f"{table}\n\n{LEGEND}\n"
 
 
 def configured(system: System) -> SpecConfig | None:
@@ -51,40 +79,29 @@ def configured(system: System) -> SpecConfig | None:
 
 
 def here(system: System) -> str:
-    """The method, its settings, and its contract at temperature 1; or the command, or the call."""
+    """The method, its settings, and its contract at temperature 1; or a call or a command."""
     config = configured(system)
     if config is None:
-        return system.use or NOT_YET
+        return system.use.removeprefix("mmspec.") or NOT_YET
     _, _, settings = system.use.removesuffix("]").partition("[")
     told = f" with {settings.replace(',', ', ')}" if settings else ""
     return f"{config.method}{told}: {config.resolve().contract}"
 
 
-def _measured(system: System, rows: Sequence[tuple[str, MethodResult]]) -> str:
+def _best(wanted: SpecConfig, rows: Sequence[Ran]) -> Ran | None:
+    """The row that a system's figure is of; None: there is none."""
+    timed = [ran for ran in rows if ran.row.speedup_median is not None]
+    own = [ran for ran in timed if ran.config == wanted]
+    others = [ran for ran in timed if is_of(ran.config, wanted)]
+    if own:
+        return own[-1]
+    return max(others, key=lambda ran: ran.row.speedup_median or 0.0, default=None)
+
+
+def _figure(best: MethodResult) -> str:
     """Speed-up and tokens a call."""
-    wanted = configured(system)
-    if wanted is None:
-        return NONE
-    own: list[MethodResult] = []
-    others: list[MethodResult] = []
-    for name, row in rows:
-        config = _read(name.split("@")[0])
-        if config is None or row.speedup_median is None or config.method != wanted.method:
-            continue
-        if config == wanted:
-            own.append(row)
-        elif _given(wanted).items() <= _given(config).items():
-            others.append(row)
-    if not own and not others:
-        return NONE
-    best = own[-1] if own else max(others, key=lambda row: row.speedup_median or 0.0)
     calls = best.mean_acceptance_length
     return f"{best.speedup_median:.2f}×" + (f", {calls:.1f} tokens a call" if calls > 1 else "")
-
-
-def _given(config: SpecConfig) -> dict[str, Any]:
-    """Parts and options that a configuration names."""
-    return {name: value for name, value in config.to_dict().items() if name != "method"}
 
 
 def _read(name: str) -> SpecConfig | None:

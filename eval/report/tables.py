@@ -9,7 +9,7 @@ from typing import Any
 from ..schema import MethodResult, Report
 from ..schema_parts import Quality
 from . import format as f
-from .columns import FURTHER, HEADLINE, SPEEDUP, Column, fewer_calls
+from .columns import COSTS, FURTHER, PROMISED, SPEEDUP, Column, fewer_calls
 from .parts import knob_text, swept
 from .summary import MARKS, first_metric
 from .table import Cell, Row, Table
@@ -22,10 +22,10 @@ PHASES = (
 
 
 def headline(report: Report) -> Table:
-    """Main table, a row a method: contract, cost, speed, and quality with its verdict."""
+    """Main table, a row a method: contract, speed, quality with its verdict, and costs."""
     metrics = list(dict.fromkeys(m for row in report.methods.values() for m in row.quality))
-    columns = [column for column in HEADLINE if column.shown(report)]
-    columns += [_quality(report, metric) for metric in metrics]
+    promised, costs = ([c for c in group if c.shown(report)] for group in (PROMISED, COSTS))
+    columns = [*promised, *(_quality(report, metric) for metric in metrics), *costs]
     caption = "Methods, with 95 % intervals"
     caption += "; for quality then the paired difference to plain." if metrics else "."
     return _table(report, caption, columns)

@@ -213,7 +213,7 @@ def connect(address: str | None, workers: int) -> None:
     try:
         if address != "auto":
             place = urlsplit(address if "//" in address else f"//{address}")
-            socket.create_connection((place.hostname, place.port), REACH_SECONDS).close()
+            socket.create_connection((place.hostname or "", place.port or 0), REACH_SECONDS).close()
         ray.init(address=address, **quiet)
     except (OSError, RuntimeError, TypeError, ValueError) as error:
         raise InputError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
+from ...models.packaged import checkpoint_of
 from ..measure import bootstrap
 from ..measure.quality import loss_of
 from ..modalities.base import modality
@@ -65,6 +66,7 @@ def summarize_run(job: Job, todo: Plan, folder: RunFolder, command: Sequence[str
         notes=notes,
         for_reporting=not short,
         date=folder.log.date,
+        checkpoint=checkpoint_of(job.model) if job.model else None,
         seconds_total=folder.log.seconds,
     )
 

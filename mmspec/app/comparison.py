@@ -85,8 +85,9 @@ class Comparison:
     def _warm(self, config: SpecConfig) -> None:
         kind = config, tuple(sorted(self.request.call.items()))
         if kind not in self.model.warm:
-            self._tell("Warming up: the first run of a kind is slow, so it is not timed …")
             view = self.make(self.model.pipe, self.request)
+            many = "a round" if view.first_rounds == 1 else f"{view.first_rounds} rounds"
+            self._tell(f"Warming up by {many}: the first of a kind is slow, so it is not timed …")
             rounds = count(1)
             view.run(lambda: self._stops() or next(rounds) >= view.first_rounds)
             if not self._stops():
@@ -120,7 +121,7 @@ class Comparison:
         title, note = "plain", "the baseline"
         if place == "speculative":
             title, note = self.request.name, "" if view.stats is None else view.stats.contract
-        html = markup.panel(title, note, view.html(), markup.meters(view.meters()))
+        html = markup.panel(title, note, markup.meters(view.meters()), view.html())
         self.state = replace(self.state, **{place: html})
         self._shown = time.monotonic()
         self._took = self._shown - begun

@@ -131,10 +131,11 @@ class GenerationView(ABC):
         if sum(stats.calls):
             rows.append(self.calls(stats))
         if sum(stats.drafted):
-            stood = sum(stats.accepted) / sum(stats.drafted)
-            rows.append(("of drafts kept", f"{stood:.0%}"))
+            stood, drafted = sum(stats.accepted), sum(stats.drafted)
+            rows.append(("drafts kept", f"{stood / drafted:.0%} of {drafted:,}"))
         if self.made:
-            rows.append(("of the output drafted", f"{sum(self.made) / len(self.made):.0%}"))
+            share, made = sum(self.made) / len(self.made), len(self.made)
+            rows.append(("output that was drafted", f"{share:.0%} of {made:,} {self.unit}"))
         return rows
 
     def calls(self, stats: SpecStats) -> tuple[str, str]:

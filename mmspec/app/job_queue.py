@@ -88,9 +88,7 @@ class JobQueue(Generic[State]):
         `itself`: the request is in Gradio's queue, too, whose own lists are read here.
         """
         visitor, host = visitor_of(request)
-        waiting = queue.event_queue_per_concurrency_id.get(RUNS)
-        events = list(waiting.queue) if waiting else []
-        events += [e for jobs in queue.active_jobs for e in jobs or () if e.concurrency_id == RUNS]
+        events = runs(queue)
         if sum(event.session_hash == visitor for event in events) > itself:
             raise InputError("your last run is still at work; stop it first")
         same = sum(_host(event.request) == host for event in events)
@@ -134,6 +132,15 @@ def visitor_of(request: Any) -> tuple[str, str | None]:
     if not request.session_hash:
         raise InputError("this request belongs to no page; open the demo in a browser")
     return str(request.session_hash), _host(request)
+
+
+def runs(queue: Any) -> list[Any]:
+    """Events of Gradio's queue that are runs, at work or waiting."""
+    waiting = queue.event_queue_per_concurrency_id.get(RUNS)
+    events = list(waiting.queue) if waiting else []
+    return events + [
+        e for jobs in queue.active_jobs for e in jobs or () if e.concurrency_id == RUNS
+    ]
 
 
 def _host(request: Any) -> str | None:

@@ -86,9 +86,23 @@ def panel(title: str, note: str, *parts: str) -> str:
     )
 
 
-def hint(text: str) -> str:
-    """A line under a field."""
-    return f'<p class="mm-hint">{escape(text)}</p>'
+def hint(text: str, more: str = "") -> str:
+    """A line under a field; `more` of it shows when it is pressed."""
+    if not more:
+        return f'<p class="mm-hint">{escape(text)}</p>'
+    return f'<details class="mm-hint"><summary>{escape(text)}</summary>{escape(more)}</details>'
+
+
+def options(groups: Iterable[tuple[str, Iterable[tuple[str, str]]]]) -> str:
+    """Choices of a list under headings; each has a value and a text to it."""
+    found = []
+    for heading, choices in groups:
+        inside = "".join(
+            f'<option value="{escape(value)}">{escape(value)}: {escape(text)}</option>'
+            for value, text in choices
+        )
+        found.append(f'<optgroup label="{escape(heading)}">{inside}</optgroup>')
+    return "".join(found)
 
 
 def message(text: str, kind: str = "info") -> str:
@@ -109,4 +123,4 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
         "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
     )
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-    return f'<div class="mm-table">{table}</div>'
+    return f'<div class="mm-table" tabindex="0">{table}</div>'

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import groupby
 from typing import Any
 
 from ..engine.laws import Contract
@@ -24,6 +25,16 @@ CONTRACTS: dict[Contract, str] = {
     "lossy": "Lossy: what comes out may be worse than plain decoding's. Look at both, and at a "
     "report that measured many.",
 }
+# headings of groups of methods, in their order
+HEADINGS: dict[Contract, str] = {
+    "exact": "Speed, nothing lost (exact)",
+    "exact-greedy": "Speed, the same tokens (exact)",
+    "exact-rounded": "Speed, nothing lost but by rounding (exact)",
+    "bounded": "Speed for as much change as you allow (bounded)",
+    "lossy": "Speed for some quality (lossy)",
+}
+ALONE, WITH = ": the model alone", ": with a draft model or head"
+COMPARED = "For comparison: what a method has to beat"
 _GREEDY = " At temperature 0 they are the same."  # where the contract is exact, of token ids
 NOTHING = "this model has no drafter: there is nothing to speculate with; choose another model"
 
@@ -63,18 +74,29 @@ def configured(method: str, modality: Modality, value: Any, more: str) -> tuple[
     return name, config
 
 
-def labelled(names: Sequence[str], modality: Modality, first: str | None) -> list[tuple[str, str]]:
-    """Methods as a list offers them, each with its label: the recommended one in front, then by
-    what they promise, those that are there for comparison alone at the end.
+def grouped(
+    names: Sequence[str], modality: Modality, first: str | None
+) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Methods in groups, as a list offers them: headings that say what a visitor gains, and under
+    each the names of its methods and what they do.
+
+    The recommended one, `first`, stands in front. Groups come by what they promise, and those that
+    need nothing but the model before others; what is there for comparison alone ends the list.
     """
     found = []
-    for place, name in enumerate(names):
-        made = SpecConfig(name).resolve(modality)
-        sceptic = made.preset.role == "sceptic"
-        label, promise = f"{name} · {made.contract}", list(CONTRACTS).index(made.contract)
-        label += " · for comparison" if sceptic else " · recommended" if name == first else ""
-        found.append((name != first, sceptic, promise, place, label, name))
-    return [(label, name) for *_, label, name in sorted(found)]
+    for name in names:
+        parts = SpecConfig(name).resolve(modality)
+        promise, needy = list(HEADINGS).index(parts.contract), bool(parts.needs)
+        heading = HEADINGS[parts.contract] + (WITH if needy else ALONE)
+        place = promise, needy
+        if parts.preset.role in ("sceptic", "oracle"):
+            heading, place = COMPARED, (len(HEADINGS), False)
+        elif name == first:
+            heading, place = f"Recommended. {heading}", (-1, False)
+        found.append((place, heading, (name, parts.preset.summary)))
+    found.sort(key=lambda row: row[0])
+    groups = groupby(found, key=lambda row: row[1])
+    return [(heading, [method for *_, method in rows]) for heading, rows in groups]
 
 
 def about(config: SpecConfig | None, modality: Modality) -> str:

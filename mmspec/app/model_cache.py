@@ -14,6 +14,8 @@ from ..pipelines.model_folders import embedded_name, locate, runnable_in, shippe
 from ..registry import resolve
 from . import markup
 
+FIRST_RATE = 50e6  # bytes a second, before a model was loaded: a guess for a plain disk
+
 
 @dataclass
 class Model:
@@ -33,7 +35,7 @@ class ModelCache:
             own, given = f"embedded-{embedded_name(modality)}", list(folders.get(modality, ()))
             self._folders[modality] = {**_named(given, own), own: None}
         self._kept: dict[tuple[Modality, Path | None], Model] = {}
-        self._rate = 0.0  # bytes a second of the last one that was loaded
+        self._rate = FIRST_RATE  # bytes a second of the last one that was loaded
         self._typed: dict[Modality, Path] = {}
 
     def names(self, modality: Modality) -> list[str]:
@@ -78,7 +80,7 @@ class ModelCache:
             return ""
         size = self._bytes(modality, folder)
         many = f", {size / 1e6:.3g} MB" if size else ""
-        long = f", about {markup.seconds(size / self._rate)}" if size and self._rate else ""
+        long = f", about {markup.seconds(size / self._rate)}" if size else ""
         return f"Loading the model{many}{long} …"
 
     def _bytes(self, modality: Modality, folder: Path | None) -> int:

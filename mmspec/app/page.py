@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,15 +11,14 @@ import gradio as gr
 
 from ..errors import InputError
 from ..files import to_json
-from ..methods import PIPELINES
-from ..methods.options import Option
-from ..pipelines.model_folders import runnable_in, shipped
+from ..pipelines.model_folders import shipped
 from . import markup, method_text
 from .comparison import Comparison, State
 from .folders import Folders, told_as
 from .generation_view import GenerationRequest
-from .job_queue import RUNS, JobQueue, QueuedJob, visitor_of
+from .job_queue import RUNS, JobQueue, QueuedJob, runs, visitor_of
 from .limits import Limits, checked_number, checked_picture, checked_text, refused, safely
+from .method_fields import DROP, QUIET, MethodFields
 from .model_cache import ModelCache
 from .reports import ReportTab
 from .tabs import TABS, Tab
@@ -28,16 +26,20 @@ from .tabs import TABS, Tab
 INTRO = """# mmspec
 One model, one prompt, one seed: first speculatively, then plainly. Both show while they are made.
 """
+EMPTY = {
+    "speculative": "Generate shows it here, while it is made.",
+    "plain": "Then this follows: the same, decoded plainly.",
+}
+TURN = "Waiting for its turn: one run goes at a time, so that its seconds are true"
 STOPPING = markup.message("Stopping …")
-# outside of the queue, in which long runs wait
-QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden", "queue": False}
 PICTURES = [".png", ".jpg", ".jpeg", ".webp"]
 
-# in the browser: results that lie below the fold come into view
-SHOW = """() => {
-  const shown = [...document.querySelectorAll(".mm-headline")].find((one) => one.offsetParent);
+# in the browser: an answer that lies below the fold comes into view
+SHOW = """(...given) => {
+  const shown = [...document.querySelectorAll(".mm-answer")].find((one) => one.offsetParent);
   if (shown && shown.getBoundingClientRect().top > window.innerHeight / 2)
     shown.scrollIntoView({behavior: "smooth", block: "start"});
+  return given;
 }"""
 
 
@@ -61,7 +63,7 @@ class Page:
         page: gr.Blocks
         with gr.Blocks(title="mmspec", analytics_enabled=False, delete_cache=(600, 3600)) as page:
             gr.Markdown(INTRO)
-            with gr.Tabs():
+            with gr.Tabs(overflow_behavior="wrap"):
                 for tab in TABS:
                     with gr.Tab(tab.title, id=tab.modality):
                         self._modality(page, tab)
@@ -70,36 +72,49 @@ class Page:
         page.queue(max_size=self.limits.waiting, default_concurrency_limit=4, api_open=False)
         return page
 
+    def fields(self, tab: Tab) -> MethodFields:
+        """Fields of how to speculate on a tab."""
+        return MethodFields(tab, self.cache, self.folders, self.limits)
+
     def _modality(self, page: Any, tab: Tab) -> None:
-        with gr.Row(elem_classes="mm-ask"):
-            with gr.Column(scale=3, min_width=300):
-                inputs = self._asked(tab)
-                with gr.Row():
-                    go = gr.Button("Generate", variant="primary", elem_classes="mm-go")
-                    stop = gr.Button("Stop", variant="stop", elem_classes="mm-stop")
-            with gr.Column(scale=2, min_width=300):
-                inputs |= self._method(tab, inputs["model"], inputs.get("path"))
-        nothing = method_text.NOTHING if inputs["method"].value is None else ""
-        told = self.cache.missing(tab.modality) or nothing
-        headline = gr.HTML(
-            markup.message(method_text.sentence(told) if told else ""), elem_classes="mm-headline"
-        )
-        gr.HTML(markup.legend(*tab.legend))
-        with gr.Row(elem_classes="mm-sides"):
-            panels = [
-                gr.HTML(markup.panel(side, ""), elem_classes=f"mm-{side}", min_width=300)
-                for side in ("speculative", "plain")
-            ]
+        # in the order of a phone's one column; a wide page has the answer beside the rest
+        methods = self.fields(tab)
+        with gr.Column(elem_classes="mm-tab"):
+            with gr.Column(elem_classes="mm-ask"):
+                inputs, hint = self._asked(tab)
+                methods.choose()
+                with gr.Row(elem_classes="mm-press"):
+                    go = gr.Button(
+                        "Generate", variant="primary", min_width=120, elem_classes="mm-go"
+                    )
+                    stop = gr.Button("Stop", variant="stop", min_width=80, elem_classes="mm-stop")
+            with gr.Column(elem_classes="mm-answer"):
+                shown = headline, *panels = self._answer(tab, methods.method.value is None)
+            with gr.Column(elem_classes="mm-more"):
+                methods.tune()
+                inputs |= self._sampled(tab, hint)
+        methods.follow(inputs["model"], inputs.get("path"))
+        inputs |= {"method": methods.method, "knob": methods.knob, "more": methods.more}
         names = list(inputs)
 
-        def check(request: gr.Request, *values: Any) -> list[Any]:
-            """Refuse bad input before its turn, at the prompt, the first field."""
-
+        def refusal(request: gr.Request, values: tuple[Any, ...]) -> str:
             def ask() -> None:
                 self.jobs.check(page._queue, request)
                 self._checked(tab, dict(zip(names, values, strict=True)), request)
 
-            why = refused(ask)
+            return refused(ask)
+
+        def asked(request: gr.Request, *values: Any) -> str:
+            """Say at once, where the page has been scrolled to, what becomes of it."""
+            if why := refusal(request, values):
+                return markup.message(why, "error")
+            ahead = len(runs(page._queue))
+            many = "one run is" if ahead == 1 else f"{ahead} runs are"
+            return markup.message(f"{TURN}; {many} before it …" if ahead else "")
+
+        def check(request: gr.Request, *values: Any) -> list[Any]:
+            """Refuse bad input before its turn, at the prompt, the first field."""
+            why = refusal(request, values)
             return [gr.validate(not why, why), *[gr.validate(True, "")] * (len(names) - 1)]
 
         def generate(request: gr.Request, *values: Any) -> Iterator[Any]:
@@ -112,10 +127,11 @@ class Page:
         def ended(request: gr.Request, told: str) -> Any:
             return self.ended(tab, told, request)
 
-        shown = [headline, *panels]
+        fields = list(inputs.values())
+        go.click(asked, fields, headline, js=SHOW, **QUIET)
         run = go.click(
             generate,
-            list(inputs.values()),
+            fields,
             shown,
             validator=check,
             concurrency_id=RUNS,
@@ -124,12 +140,12 @@ class Page:
             show_progress="full",
             show_progress_on=panels[0],
         )
-        go.click(None, None, None, js=SHOW, **QUIET)
         run.then(ended, headline, shown, **QUIET)
         put = f"() => {to_json(STOPPING)}"
         stop.click(None, None, headline, js=put, cancels=run, **QUIET)
 
-    def _asked(self, tab: Tab) -> dict[str, Any]:
+    def _asked(self, tab: Tab) -> tuple[dict[str, Any], gr.HTML]:
+        """Fields of what is asked for, by name, and the hint under them."""
         inputs: dict[str, Any] = {}
         inputs["prompt"] = gr.Textbox(
             tab.examples[0], label=tab.asks, lines=2, max_length=self.limits.prompt
@@ -138,15 +154,43 @@ class Page:
             for example in tab.examples:
                 put = f"() => {to_json(example)}"  # in the browser: nobody else is asked
                 gr.Button(example, size="sm").click(None, None, inputs["prompt"], js=put, **QUIET)
-        hint = gr.HTML(self._hint(tab, self.cache.names(tab.modality)[0]), elem_classes="mm-hints")
+        hint = gr.HTML(self.hint(tab, self.cache.names(tab.modality)[0]), elem_classes="mm-hints")
         if tab.pictured:
-            with gr.Row():
+            with gr.Row(elem_classes="mm-pictured"):
                 inputs["picture"] = upload = gr.File(
-                    label="Picture (PNG, JPEG or WebP)", file_types=PICTURES, height=110, scale=3
+                    label="Picture (PNG, JPEG or WebP)",
+                    file_types=PICTURES,
+                    height=DROP,
+                    scale=3,
+                    min_width=200,
+                    elem_classes="mm-drop",
                 )
-                shown = gr.HTML(self._thumbnail(None), elem_classes="mm-upload")
+                shown = gr.HTML(self._thumbnail(None), elem_classes="mm-upload", min_width=80)
             held = {**QUIET, "queue": True}  # a picture to be shown takes memory
             upload.change(self._thumbnail, upload, shown, **held)
+        return inputs, hint
+
+    def _answer(self, tab: Tab, idle: bool) -> tuple[gr.HTML, ...]:
+        """Headline and both panels; `idle`: there is nothing to speculate with."""
+        told = self.cache.missing(tab.modality) or (method_text.NOTHING if idle else "")
+        headline = gr.HTML(
+            markup.message(method_text.sentence(told) if told else ""), elem_classes="mm-headline"
+        )
+        gr.HTML(markup.legend(*tab.legend))
+        with gr.Row(elem_classes="mm-sides"):
+            panels = [
+                gr.HTML(
+                    markup.panel(side, "", markup.hint(told)),
+                    elem_classes=f"mm-{side}",
+                    min_width=200,
+                )
+                for side, told in EMPTY.items()
+            ]
+        return headline, *panels
+
+    def _sampled(self, tab: Tab, hint: gr.HTML) -> dict[str, Any]:
+        """Fields of the model, the seed and how to sample, by name."""
+        inputs: dict[str, Any] = {}
         names = self.cache.names(tab.modality)
         with gr.Accordion("Model, seed and sampling", open=False):
             with gr.Row():
@@ -162,13 +206,13 @@ class Page:
                 )
         fields = [inputs[name] for name in ("model", "path") if name in inputs]
         for event in (field.change for field in fields):
-            event(partial(self._hint, tab), fields, hint, **QUIET)
+            event(partial(self.hint, tab), fields, hint, **QUIET)
         return inputs
 
-    def _hint(self, tab: Tab, model: str, typed: str = "") -> str:
+    def hint(self, tab: Tab, model: str, typed: str = "") -> str:
         """Hint on what the embedded model knows, if that is the one."""
         own = not typed.strip() and self.cache.embedded(tab.modality, model)
-        return markup.hint(tab.knows) if own else ""
+        return markup.hint(*tab.knows) if own else ""
 
     def _thumbnail(self, path: Any) -> str:
         def make() -> str:
@@ -178,76 +222,12 @@ class Page:
 
         return safely(make) if path or self.example else ""
 
-    def _method(self, tab: Tab, model: Any, path: Any) -> dict[str, Any]:
-        """Fields of how to speculate, by name: of the chosen model, or that of field `path`."""
-        modality = tab.modality
-        offered, first = self._offered(tab, self.cache.names(modality)[0])
-        choices = method_text.labelled(offered, modality, first)
-        method = gr.Dropdown(choices, value=first, label="Method")
-        about = gr.HTML(self._about(tab, first))
-        knob = self._knob(method_text.knob(first, modality))
-        more = gr.Textbox(
-            "",
-            label="Further settings",
-            placeholder="name=value, name=value",
-            max_length=self.limits.settings,
-        )
-
-        def change(name: str | None, settings: str) -> tuple[str, Any]:
-            known = method_text.knob(name, modality) if name in tab.methods else None
-            return self._about(tab, name, None, settings), self._knob(known)
-
-        def offer(request: gr.Request, chosen: str | None, name: str, typed: str = "") -> Any:
-            offered, first = self._offered(tab, name, typed.strip(), request)
-            choices = method_text.labelled(offered, modality, first)
-            return gr.Dropdown(choices, value=chosen if chosen in offered else first)
-
-        method.change(change, [method, more], [about, knob], **QUIET)
-        for event in (knob.change, more.blur):
-            event(partial(self._about, tab), [method, knob, more], about, **QUIET)
-        fields = [method, model] if path is None else [method, model, path]
-        model.change(offer, fields, method, **QUIET)
-        if path is not None:
-            path.blur(offer, fields, method, **QUIET)
-        return {"method": method, "knob": knob, "more": more}
-
-    def _offered(
-        self, tab: Tab, model: str, typed: str = "", request: Any = None
-    ) -> tuple[list[str], str | None]:
-        """The methods that a model can run, and the one to begin with; None: it can run none."""
-        able = tab.methods
-        with suppress(InputError):  # what is wrong with a model is said once it is used
-            able = self.cache.methods(tab.modality, model)
-            if typed:
-                able = runnable_in(self.folders.find(typed, request), tab.modality)
-        first, offered = PIPELINES[tab.modality].first, [n for n in tab.methods if n in able]
-        return offered, next((name for name in (*first, *offered) if name in offered), None)
-
-    def _about(self, tab: Tab, method: str | None, value: Any = None, more: str = "") -> str:
-        """Describe a method with its knob and further settings, or what is wrong with them."""
-
-        def text() -> str:
-            if method is None:
-                return method_text.about(None, tab.modality)
-            settings = checked_text(more, "the settings", self.limits.settings)
-            _, config = method_text.configured(method, tab.modality, value, settings)
-            return method_text.about(config, tab.modality)
-
-        return safely(text)
-
-    def _knob(self, knob: tuple[Option, Any] | None) -> Any:
-        if knob is None:
-            return gr.Number(None, label="This method has no knob", interactive=False)
-        option, value = knob
-        label = f"{option.name}: {option.help}"
-        if option.low is not None and option.high is not None:
-            label += f", {option.low:g} to {option.high:g}"
-        return gr.Number(value, label=label, interactive=True, precision=None)
-
     def generate(self, tab: Tab, given: Mapping[str, Any], request: Any) -> Iterator[Any]:
         """Updates of the page from the press of the button on: headline, and both panels."""
-        waits = "Waiting for a run that was stopped to end …" if self.jobs.busy else ""
-        empty = markup.panel("speculative", ""), markup.panel("plain", "")
+        waits = (
+            "Waiting for a run that was stopped; it ends with its round …" if self.jobs.busy else ""
+        )
+        empty = [markup.panel(side, "") for side in EMPTY]
         yield markup.message(waits), *empty
         jobs: list[QueuedJob[State]] = []
 
@@ -283,7 +263,8 @@ class Page:
         job = self.jobs.cancelled(_owner(tab, request))
         if job is not None and job.last is not None:
             return _panels(job.last)
-        return _only(markup.message("Stopped.") if told == STOPPING else gr.skip())
+        stopped = job is not None or told == STOPPING
+        return _only(markup.message("Stopped.") if stopped else gr.skip())
 
     def _checked(
         self, tab: Tab, given: Mapping[str, Any], request: Any

@@ -19,6 +19,7 @@ from ..files import to_json
 from . import markup
 from .folders import Folders, told_as
 from .limits import Limits, checked_text, checked_upload, safely
+from .method_fields import DROP
 
 _SHIPPED = Path(assets.__file__).resolve().parent / "reports"
 
@@ -35,10 +36,12 @@ class ReportTab:
             "Up and to the right is better."
         )
         known = shipped_reports()
-        with gr.Row():
+        with gr.Row(elem_classes="mm-sources"):
             first = next(iter(known), "")
             chosen = gr.Dropdown(["", *known], value=first, label="A report of this project")
-            upload = gr.File(label="Your report.json", file_types=[".json"], height=110)
+            upload = gr.File(
+                label="Your report.json", file_types=[".json"], height=DROP, elem_classes="mm-drop"
+            )
             path = gr.Textbox(
                 "", label="Or its path", visible=self.folders.offered, placeholder="path/to/report"
             )

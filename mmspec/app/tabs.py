@@ -40,7 +40,7 @@ class Tab:
         asks: what the prompt is called.
         examples: prompts to begin with, the first is there already: what the embedded model does
             well, plainly and speculatively, over many seeds.
-        knows: what the embedded model was taught, and nothing else, in a sentence.
+        knows: what the embedded model was taught, and nothing else: a sentence, and details.
         settings: beside seed and method.
         pictured: a prompt is about an uploaded picture.
         view: the class of its views, whose module imports models.
@@ -53,7 +53,7 @@ class Tab:
     examples: tuple[str, ...]
     settings: tuple[Setting, ...]
     view: str
-    knows: str
+    knows: tuple[str, ...]
     legend: tuple[str, str] = ("drafted, and it stood", "made by the target")
     pictured: bool = False
 
@@ -65,8 +65,9 @@ class Tab:
         return resolve(f"mmspec.app.views:{self.view}")(pipe, request)
 
 
-_SHAPES = f"{', '.join(PLURALS.values())}, in {', '.join(COLORS)}"
-_DRAWN = f"The embedded model knows nothing but coloured shapes, one to four: {_SHAPES}."
+_SHAPES = f"{', '.join(PLURALS.values())}, in {', '.join(COLORS)}."
+_KNOWS = "The embedded model knows nothing but coloured shapes"
+_DRAWN = f"{_KNOWS}, one to four", _SHAPES[0].upper() + _SHAPES[1:]
 _GUIDANCE = "Guidance scale; 1 is none"
 _TOP_P = Setting("top_p", "Top-p; 1 keeps all tokens", 1.0, 0.05, 1, 0.05)
 TABS = (
@@ -105,8 +106,10 @@ TABS = (
             _TOP_P,
         ),
         "VlmView",
-        "The embedded model knows nothing but pictures of coloured shapes and of bar, line and pie "
-        "charts, and answers in English.",
+        (
+            f"{_KNOWS} and charts, and answers in English",
+            "Charts are bar, line and pie charts.",
+        ),
         pictured=True,
     ),
     Tab(
@@ -133,8 +136,7 @@ TABS = (
             Setting("num_inference_steps", "Denoising steps; 0: the model's own", 0, 0, 16, 1),
         ),
         "VideoView",
-        "The embedded model knows nothing but coloured shapes that move, bounce, stand, pass each "
-        f"other or turn another colour: {_SHAPES}.",
+        (f"{_KNOWS} that move, bounce, stand, pass each other or turn another colour", _DRAWN[1]),
         ("a block of the small model", "made by the target"),
     ),
 )

@@ -30,7 +30,7 @@ def add_parser(commands: Any) -> None:
     doctor.add_argument("--max-new-tokens", type=int, default=48, help="of an answer, at most")
     doctor.add_argument("--dtype", choices=DTYPES, default="float32", help="in which both run")
     doctor.add_argument("--device", default="cpu", help="such as cpu or cuda")
-    doctor.add_argument("--json", action="store_true", help="print JSON, not lines")
+    options.add_json(doctor, "lines")
 
 
 def _doctor(args: argparse.Namespace) -> int:

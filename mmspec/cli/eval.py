@@ -32,13 +32,14 @@ def add_commands(commands: Any) -> None:
     text = "draw report.md and report.html of a run again"
     report = options.add_command(actions, "report", _report, text)
     report.add_argument("folder", type=Path, help="of the run")
+    options.add_json(report, "lines")
 
     text = "two runs against each other, with significance"
     compare = options.add_command(actions, "compare", _compare, text)
     compare.add_argument("a", type=Path, help="folder of a run")
     compare.add_argument("b", type=Path, help="folder of the other run")
     compare.add_argument("--methods", help="x of A against y of B: x:y,z (default: all of both)")
-    compare.add_argument("--json", action="store_true", help="print JSON, not a table")
+    options.add_json(compare)
 
     text = "random outputs of a run on one picture, each with its prompt and verdict"
     sheet = options.add_command(actions, "sheet", _sheet, text)
@@ -47,6 +48,7 @@ def add_commands(commands: Any) -> None:
     sheet.add_argument("--count", type=int, default=24, help="of outputs (default: 24)")
     sheet.add_argument("--seed", type=options.seed, default=0, help="of the choice (default: 0)")
     sheet.add_argument("-o", "--out", type=Path, required=True, help="file: .png, .webp or .jpg")
+    options.add_json(sheet, "a line")
 
     add_tables(actions)
 
@@ -60,11 +62,12 @@ def add_commands(commands: Any) -> None:
         default="suites",
         help="what to list; weights: the names that --weights takes (default: suites)",
     )
-    listing.add_argument("--json", action="store_true", help="print JSON, not a table")
+    options.add_json(listing)
 
     text = "check suites, of the package or your own"
     validate = options.add_command(actions, "validate", _validate, text)
     validate.add_argument("suite", nargs="*", help="names or YAML files (default: all)")
+    options.add_json(validate, "lines")
 
 
 def _add_run(actions: Any) -> None:
@@ -117,7 +120,7 @@ def _add_run(actions: Any) -> None:
     text = "of Speculative Verdict (default: those in the model's folder)"
     options.add_pairs(given, "--expert", "NAME=FOLDER", text)
     run.add_argument("-o", "--out", type=Path, required=True, help="folder of the report")
-    run.add_argument("--json", action="store_true", help="print the report, not a table")
+    options.add_json(run)
 
 
 @gathered()
@@ -255,17 +258,16 @@ def _report(args: argparse.Namespace) -> int:
         raise InputError(f"no folder {args.folder}; name the one that `mmspec eval run -o` wrote")
     say("drawing the report")
     with locked(args.folder):
-        for path in write_reports(args.folder):
-            print(path)
-    return 0
+        written = write_reports(args.folder)
+    return options.print_list("written", map(str, written), args.json)
 
 
 def _sheet(args: argparse.Namespace) -> int:
     from ..eval.report.sheet import sample_sheet, write_sheet
 
     options.check_range(args, 1, None, "count")
-    print(write_sheet(sample_sheet(args.folder, args.method, args.count, args.seed), args.out))
-    return 0
+    sheet = sample_sheet(args.folder, args.method, args.count, args.seed)
+    return options.print_list("written", [str(write_sheet(sheet, args.out))], args.json)
 
 
 def _compare(args: argparse.Namespace) -> int:
@@ -335,9 +337,10 @@ def _validate(args: argparse.Namespace) -> int:
     from ..eval.modalities.base import MODALITIES
     from ..eval.suite import load_suite, suite_names
 
+    valid = []
     for name in args.suite or suite_names():
         suite = load_suite(name)
         if suite.prompts:
             MODALITIES[suite.pipeline].items(suite, None)
-        print(f"{suite.name}: valid")
-    return 0
+        valid.append(suite.name)
+    return options.print_list("valid", valid, args.json, "{}: valid")

@@ -6,7 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from .options import add_command, add_quiet
+from ..files import to_json
+from .options import add_command, add_json, add_quiet
 
 
 def add_commands(commands: Any) -> None:
@@ -24,27 +25,35 @@ def add_commands(commands: Any) -> None:
     text = "image, continuous or glm-image, whose tokens GlmImagePipeline takes"
     block.add_argument("block", metavar="BLOCK", help=text)
     block.add_argument("folder", type=Path, help="folder that is made")
+    for parser in (generate, nodes, block):
+        add_json(parser, "a line")
 
 
 def _custom_generate(args: argparse.Namespace) -> int:
     from ..integrations.custom_generate import write_custom_generate
 
     write_custom_generate(args.folder)
-    print(f"model.generate(**inputs, custom_generate={str(args.folder)!r}, trust_remote_code=True)")
-    return 0
+    folder = str(args.folder)
+    use = f"model.generate(**inputs, custom_generate={folder!r}, trust_remote_code=True)"
+    return _tell(args, use)
 
 
 def _comfyui(args: argparse.Namespace) -> int:
     from ..integrations.comfyui_folder import write_comfyui
 
     write_comfyui(args.folder)
-    print(f"start ComfyUI again; workflows to open are in {args.folder / 'workflows'}")
-    return 0
+    return _tell(args, f"start ComfyUI again; workflows are in {args.folder / 'workflows'}")
 
 
 def _diffusers(args: argparse.Namespace) -> int:
     from ..integrations.diffusers_blocks import write_block
 
     write_block(args.block, args.folder)
-    print(f"ModularPipeline.from_pretrained({str(args.folder)!r}, trust_remote_code=True)")
+    use = f"ModularPipeline.from_pretrained({str(args.folder)!r}, trust_remote_code=True)"
+    return _tell(args, use)
+
+
+def _tell(args: argparse.Namespace, use: str) -> int:
+    """Tell how a folder is used that was made; returns the exit code."""
+    print(to_json({"folder": str(args.folder), "use": use}, indent=2) if args.json else use)
     return 0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
 from ..files import to_json
-from .options import add_command, add_quiet
+from .options import add_command, add_json, add_quiet
 
 if TYPE_CHECKING:
     from ..models.heads.published.head import PublishedHead
@@ -30,7 +30,7 @@ def add_commands(commands: Any) -> None:
     for parser in (show, convert):
         parser.add_argument("head", help="folder or hub id of the head")
         parser.add_argument("--kind", help="msd, for a head of MSD: its files look like EAGLE-1's")
-        parser.add_argument("--json", action="store_true", help="print JSON, not a table")
+        add_json(parser)
     show.add_argument(
         "--vllm", action="store_true", help="print the JSON of vLLM's --speculative-config"
     )

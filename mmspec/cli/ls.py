@@ -11,7 +11,7 @@ from ..methods import MODALITIES, Modality, Preset, SpecConfig, parts, presets
 from ..methods.chosen import KINDS, readers
 from ..methods.config import all_options
 from ..methods.options import options_of, text_of
-from .options import add_command, print_names
+from .options import add_command, add_json, print_names
 from .tables import add_into, put
 
 _LEGEND = """\
@@ -19,6 +19,10 @@ Under each kind of model: what a method promises there of draws at temperature 1
 for such models. vlm is text, with pictures in front of it or none. Needs: parts of the pipeline
 beside the model. The knob trades speed for quality, or speed alone; `mmspec ls options` tells of
 all settings."""
+BESIDE = {
+    "sceptic": " (what a method has to beat)",
+    "oracle": " (what methods could reach at most)",
+}
 _Listed = tuple[Any, tuple[str, ...], list[tuple[str, ...]]]  # as JSON; columns and rows
 
 
@@ -28,7 +32,7 @@ def add_parser(commands: Any) -> None:
     listing.add_argument(
         "what", choices=("models", "methods", "parts", "options"), help="what to list"
     )
-    listing.add_argument("--json", action="store_true", help="print JSON, not a table")
+    add_json(listing)
     listing.add_argument(
         "--markdown", action="store_true", help="of methods, who drafts and how a draft is judged"
     )
@@ -66,7 +70,7 @@ def _methods() -> _Listed:
         summary = "; for ".join(
             [method.summary, *(f"{n}: {o.summary}" for n, o in method.of.items())]
         )
-        summary += " (what a method has to beat)" if method.role == "sceptic" else ""
+        summary += BESIDE.get(method.role, "")
         resolved = {modality: SpecConfig(name).resolve(modality) for modality in method.serves}
         contracts = {kind: parts.contract for kind, parts in resolved.items()}
         needed = {kind: list(parts.needs) for kind, parts in resolved.items()}

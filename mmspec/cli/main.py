@@ -183,9 +183,9 @@ def build_parser() -> argparse.ArgumentParser:
     train = options.add_command(commands, "train", _train, text)
     train.add_argument(
         "recipe",
-        help="image-tokenizer, image-target, image-drafter, image-upsampler, image-spatial, "
-        "image-head, kl-autoencoder, mar, video-autoencoder, video, clip, vlm, vlm-adapter, "
-        "vlm-judge, vlm-head, text-head or text-drafter",
+        help="image-tokenizer, image-target, image-drafter, image-rows, image-upsampler, "
+        "image-spatial, image-head, kl-autoencoder, mar, video-autoencoder, video, clip, vlm, "
+        "vlm-adapter, vlm-judge, vlm-head, text-head or text-drafter",
     )
     train.add_argument(
         "--pipeline", type=Path, default=Path("runs/image"), help="folder of the pipeline"
@@ -210,7 +210,8 @@ def build_parser() -> argparse.ArgumentParser:
     )
     train.add_argument("--objective", help="loss on laws, such as log-acceptance")
     train.add_argument(
-        "--reference", help="trained head of the folder, by which places to learn from are chosen"
+        "--reference",
+        help="trained head or drafter of the folder, by which places to learn from are chosen",
     )
     options.add_pairs(
         train,
@@ -282,27 +283,36 @@ def _of_vectors(args: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
     return options.open_pipeline(args, "continuous"), call
 
 
-def _train(args: argparse.Namespace) -> int:
-    from ..models.packaged import PACKAGED
-    from ..train.recipes import train
+def trained(args: argparse.Namespace) -> dict[str, Any]:
+    """Options of a training that are given, as `train.recipes.train` takes them.
 
-    check_device(args.device)
+    Raises:
+        InputError: one is out of range, or its recipe does not take it.
+    """
+    from ..models.packaged import PACKAGED
+    from ..train.recipes import chosen
+
     options.check_range(args, 0, None, "workers")
     for option in ("size", "steps", "batch_size", "max_minutes", "rate", "max_new_tokens"):
         value = getattr(args, option)
         if value is not None and not 0 < value < float("inf"):
             raise InputError(f"--{option.replace('_', '-')} must be above 0, not {value}")
+    names = {option.removeprefix("--").replace("-", "_") for option, *_ in _TRAINED}
+    names |= {"init", "size", "device", "precision", "data", "language", "objective", "reference"}
+    values = {name: getattr(args, name) for name in names} | {"settings": dict(args.set) or None}
+    given = {name: value for name, value in values.items() if value is not None}
     if args.language is not None and args.language not in PACKAGED:
-        args.language = Path(args.language)
-    given = {option.removeprefix("--").replace("-", "_") for option, *_ in _TRAINED}
-    given |= {"stage", "init", "size", "device", "precision", "data", "language"}
-    given |= {"objective", "reference"}
-    records = train(
-        args.recipe,
-        options.folder(args.pipeline),
-        settings=dict(args.set) or None,
-        **{name: getattr(args, name) for name in given},
-    )
+        given["language"] = Path(args.language)
+    chosen(args.recipe, args.stage, given)
+    return given
+
+
+def _train(args: argparse.Namespace) -> int:
+    from ..train.recipes import train
+
+    check_device(args.device)
+    given = trained(args)
+    records = train(args.recipe, options.folder(args.pipeline), stage=args.stage, **given)
     if records:  # of several processes one has them
         print(to_json(records, indent=2))
     return 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
@@ -58,6 +58,11 @@ def add_command(commands: Any, name: str, run: Callable[..., int], text: str) ->
     return made
 
 
+def add_json(parser: Any, instead: str = "a table") -> None:
+    """The option of every command that tells something that a program may read."""
+    parser.add_argument("--json", action="store_true", help=f"print JSON, not {instead}")
+
+
 def add_quiet(parser: Any) -> None:
     """The option of every command, and of the groups and the program in front of it."""
     text = "show no progress on the terminal"
@@ -99,7 +104,7 @@ def add_runs(parser: argparse.ArgumentParser, makes: str, what: str, paired: int
     parser.add_argument(
         "--seed", type=seed, default=0, help=f"of the first {what}; each further one has the next"
     )
-    parser.add_argument("--json", action="store_true", help="print what was measured, not a table")
+    add_json(parser)
 
 
 def methods_of(args: argparse.Namespace, name: str, config: SpecConfig) -> dict[str, SpecConfig]:
@@ -171,6 +176,13 @@ def print_names(rows: dict[str, str], as_json: bool) -> int:
         width = max(map(len, rows), default=0)
         for name, text in rows.items():
             print(f"{name:<{width}}  {text}")
+    return 0
+
+
+def print_list(what: str, found: Iterable[str], as_json: bool, form: str = "{}") -> int:
+    """A list, a line each in that form, or as `{what: [...]}`; returns the exit code."""
+    told = list(found)
+    print(to_json({what: told}, indent=2) if as_json else "\n".join(map(form.format, told)))
     return 0
 
 

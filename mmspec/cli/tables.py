@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
-from ..files import read_text, write_atomic
-from .options import add_command
+from ..files import read_text, to_json, write_atomic
+from .options import add_command, add_json
 
 END = "<!-- end -->"
 
@@ -30,9 +30,14 @@ def add_tables(actions: Any) -> None:
             )
         elif make is not _arguments:
             parser.add_argument("reports", type=Path, nargs="+", help="report.json or its folder")
+        if make is _systems:
+            parser.add_argument(
+                "--tests", type=Path, help="folder of tests, searched for what they enumerate"
+            )
         if make is _table:
             parser.add_argument("--short", action="store_true", help="two rows a kind of model")
         add_into(parser, f"eval {name}")
+        add_json(parser, "Markdown")
 
 
 def _table(args: argparse.Namespace) -> str:
@@ -51,7 +56,9 @@ def _matrix(args: argparse.Namespace) -> str:
 def _systems(args: argparse.Namespace) -> str:
     from ..eval.report.systems import systems
 
-    return systems(sorted(args.reports))
+    if args.tests is not None and not args.tests.is_dir():
+        raise InputError(f"no folder of tests at {args.tests}")
+    return systems(sorted(args.reports), args.tests)
 
 
 def _causal(args: argparse.Namespace) -> str:
@@ -79,9 +86,14 @@ def _arguments(args: argparse.Namespace) -> str:
 
 
 def put(args: argparse.Namespace) -> int:
-    """Print a table that `args.make` makes, or put it into the page `args.into`."""
+    """Print a table that `args.make` makes, or put it into the page `args.into`.
+
+    As JSON it is `{"markdown": text, "into": page or null}`, whether it is put into one or not.
+    """
+    as_json = getattr(args, "json", False)
     if args.into is None:
-        print(args.make(args), end="")
+        text = args.make(args)
+        print(to_json({"markdown": text, "into": None}) if as_json else text, end="")
         return 0
     page = read_text(args.into)
     before, start, rest = page.partition(f"<!-- mmspec {args.action}")
@@ -91,6 +103,8 @@ def put(args: argparse.Namespace) -> int:
         raise InputError(f"{args.into} has no <!-- mmspec {args.action} … --> with {END} after it")
     text = args.make(args)
     write_atomic(args.into, f"{before}{start}{command}{arrow}\n\n{text}\n{end}{after}")
+    if as_json:
+        print(to_json({"markdown": text, "into": str(args.into)}))
     return 0
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from ..errors import InputError
 from ..files import to_json
 from ..methods import serving
-from ..methods.parts.blocks import RewardOptions
+from ..methods.parts.blocks import JudgedOptions
 from ..models.truncation import gathered
 from ..progress import no_bars
 from . import options
@@ -51,7 +51,7 @@ def _video(args: argparse.Namespace) -> int:
     options.check_range(args, 1, 240, "fps")
     options.check_range(args, 1, None, "blocks")
     out = options.folder(args.out)
-    pipe = _open(args, resolved.of(RewardOptions).reward)
+    pipe = _open(args, resolved.of(JudgedOptions).reward)
 
     from ..eval.data.videos import default_encoder
     from ..eval.showcase import Showcase, print_table

@@ -111,9 +111,11 @@ def _name(dtype: torch.dtype) -> str:
 
 
 def _map(told: Diagnosis, files: HeadFiles, target: Target) -> None:
-    """The vocabulary's map, as `d2t` stores it."""
+    """The vocabulary's map, as `d2t` stores it, or vLLM's `token_map`."""
     files = files.renamed(("model.", ""))
-    d2t = files.tensors.get("d2t")
+    d2t, ids = (files.tensors.get(name) for name in ("d2t", "token_map"))
+    if d2t is None and ids is not None and ids.ndim == 1:
+        d2t = ids - torch.arange(len(ids))
     size = _vocab_size(files.config) or target.vocab_size
     if d2t is None:
         rows = files.rows("lm_head.weight")
@@ -134,10 +136,10 @@ def _map(told: Diagnosis, files: HeadFiles, target: Target) -> None:
     try:
         DraftVocabulary(d2t, size, files.tensors.get("t2d"))
     except InputError as error:
-        distinct = len(d2t.unique()) == len(d2t)
-        ids = distinct and bool(((d2t >= 0) & (d2t < size)).all())
+        distinct = ids is None and len(d2t.unique()) == len(d2t)
+        of_ids = distinct and bool(((d2t >= 0) & (d2t < size)).all())
         hint = "; its numbers are all different: they are token ids, and offsets belong there"
-        told.add("vocabulary map", "fault", f"{error}{hint if ids else ''}")
+        told.add("vocabulary map", "fault", f"{error}{hint if of_ids else ''}")
     else:
         told.add("vocabulary map", "fine", f"filled: {len(d2t)} of {size} tokens")
 

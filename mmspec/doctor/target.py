@@ -163,7 +163,6 @@ class Target:
             inputs: dict[str, Any] = process_questions(
                 self.processor, shown, list(texts), self.model
             )
-            inputs.pop("token_type_ids", None)
         else:
             inputs = self._encoded(list(texts))
         ids, mask = inputs.pop("input_ids"), inputs.pop("attention_mask").bool()

@@ -91,7 +91,17 @@ class Trial:
         law = Warp(0.0)
         limit = self.limit
         return GuidedDecoder(
-            decoder, Setting(encoded.embedded, encoded.mask, None, law, limit, 0, scratch)
+            decoder,
+            Setting(
+                encoded.embedded,
+                encoded.mask,
+                None,
+                law,
+                limit,
+                0,
+                scratch,
+                both_ways=encoded.both_ways,
+            ),
         )
 
     def _run(self, prompt: Prompt, guided: GuidedDecoder, drafter: Drafter, length: int) -> Run:

@@ -24,8 +24,8 @@ from ..engine.coins import RoundCoins
 from ..engine.draft import Context, Draft, Scores, Verdict
 from ..engine.laws import Categorical
 from ..engine.protocols import Drafter
+from ..models.token_model import TokenModel, laws_at
 from .beside import Beside, Place, beside
-from .draft_model import TokenModel, laws_at
 from .sound_laws import faults, mended
 
 Chain = tuple[Tensor, Tensor, Tensor]
@@ -159,7 +159,7 @@ class AheadDrafter(Drafter):
             return
         for row, guessed in enumerate(context.guessed):
             count, end = self._counts[row], self._ends[row]
-            stood = guessed and context.base[row] == end + 1  # and has not ended the row
+            stood = guessed > 0 and context.base[row] == end + 1  # and has not ended the row
             self._left[row] = count - 1 if stood else 0
             read = max(end, end + count - 1)
             self._known[row] = read if stood else min(read, context.base[row] - 1)

@@ -3,68 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from ..engine.accept.chain import pick
 from ..engine.coins import RoundCoins
 from ..engine.draft import Context, Draft, Scores, Verdict
 from ..engine.protocols import Drafter
+from ..models.token_model import TokenModel, laws_behind
 from .sound_laws import chain_of_laws, mended
-
-
-class TokenModel(Protocol):
-    """Protocol of a draft model: laws of next tokens over a cache that it may rewrite."""
-
-    def start(self, rows: int) -> None:
-        """Take in the condition; every token is still to come."""
-
-    def seat(self, context: Context, rows: list[int]) -> None:
-        """Take in the conditions of the samples that begin in these rows."""
-
-    def extend(self, tokens: Tensor, start: list[int], draft: Draft | None = None) -> Tensor:
-        """Laws `[B, n, V]` after each of `tokens [B, n]`, which stand at `start[b] + 0 .. n - 1`.
-
-        With a tree in `draft`, the first token is its root and the others are its nodes. Position
-        -1 is the condition's own last input; its token id is ignored. What the cache holds
-        from `start` on is overwritten.
-        """
-
-
-def catch_up(context: Context, known: list[int]) -> tuple[Tensor, list[int]]:
-    """The committed tokens `[B, n]` that a model has not read yet, and the first one's position.
-
-    Row b has read the positions before `known[b]`. Rows that know more than others re-read a token
-    or two: one width for the whole batch.
-    """
-    return unread(context.tokens, context.base, known)
-
-
-def laws_behind(model: TokenModel, context: Context, known: list[int]) -> Tensor:
-    """Laws `[B, V]` behind the last committed tokens, of a model that has read up to `known`."""
-    return laws_at(model, context.tokens, context.base, known)
-
-
-def laws_at(model: TokenModel, tokens: Tensor, ends: list[int], known: list[int]) -> Tensor:
-    """Laws `[B, V]` behind the first `ends[b]` tokens of every row of `tokens [B, …]`."""
-    inputs, start = unread(tokens, ends, known)
-    laws = model.extend(inputs, start)
-    # a row that came less far than others has read a little past its end
-    last = [end - 1 - s for end, s in zip(ends, start, strict=True)]
-    if min(last) == laws.shape[1] - 1:
-        return laws[:, -1]
-    return pick(laws, torch.tensor(last, device=laws.device))
-
-
-def unread(tokens: Tensor, ends: list[int], known: list[int]) -> tuple[Tensor, list[int]]:
-    """Tokens of a row's first `ends[b]` that are unread, see `catch_up`; one at least."""
-    width = max(1, *(end - k for end, k in zip(ends, known, strict=True)))
-    start = [max(-1, end - width) for end in ends]
-    positions = torch.tensor(start, device=tokens.device)[:, None]
-    positions = positions + torch.arange(width, device=positions.device)
-    return tokens.gather(1, positions.clamp_min(0)), start
 
 
 class TreeModelDrafter(Drafter):
@@ -131,7 +78,7 @@ class ModelDrafter:
         laws, good, confidence = [], [], list[Tensor]()
         for n in range(depth):
             if not n:
-                law, is_law = mended(laws_behind(self.model, context, self._known))
+                law, is_law = mended(self._first_laws(context))
             else:
                 start = [b + n - 1 for b in context.base]
                 law, is_law = mended(self._next_laws(tokens[-1], start))
@@ -140,11 +87,8 @@ class ModelDrafter:
             laws.append(law)
             good.append(is_law)
             tokens.append(coins.draw(laws[-1], n))
-            if self.more is not None:
-                estimate: Tensor | None = getattr(self.model, "estimate", None)
-                sure = laws[-1].gather(1, tokens[-1][:, None])[:, 0]
-                confidence.append(sure if estimate is None else estimate)
-                stops = ~self.more(torch.stack(confidence, 1))
+            stops = self._stops(tokens, law, confidence)
+            if stops is not None:
                 # the token stays that made the row stop
                 lengths = torch.where(stops & (lengths > n + 1), n + 1, lengths)
                 if n + 1 >= int(lengths.max()):
@@ -153,9 +97,25 @@ class ModelDrafter:
         self._reached = [b + depth - 1 for b in context.base] if depth else list(self._known)
         return chain_of_laws(context, tokens, laws, good, lengths)
 
+    def _first_laws(self, context: Context) -> Tensor:
+        """Laws `[B, V]` behind the last committed tokens."""
+        return laws_behind(self.model, context, self._known)
+
     def _next_laws(self, tokens: Tensor, start: list[int]) -> Tensor:
         """Laws `[B, V]` behind drafted `tokens [B]` at positions `start`."""
         return self.model.extend(tokens[:, None], start)[:, -1]
+
+    def _stops(self, tokens: list[Tensor], law: Tensor, confidence: list[Tensor]) -> Tensor | None:
+        """Rows `[B]` that draft no more behind the last of `tokens [B]`; None: nobody asks.
+
+        `law [B, V]` is what it was drawn from; `confidence` collects what is told of each.
+        """
+        if self.more is None:
+            return None
+        estimate: Tensor | None = getattr(self.model, "estimate", None)
+        sure = law.gather(1, tokens[-1][:, None])[:, 0]
+        confidence.append(sure if estimate is None else estimate)
+        return ~self.more(torch.stack(confidence, 1))
 
     def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
         # the last emitted token is the target's own, so the cache holds at most what is before it

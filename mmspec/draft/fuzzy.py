@@ -13,7 +13,8 @@ from torch import Tensor
 
 from ..engine.coins import RoundCoins
 from ..engine.draft import Context, Draft
-from .draft_model import ModelDrafter, TokenModel
+from ..models.token_model import TokenModel
+from .draft_model import ModelDrafter
 
 
 class FuzzyDrafter(ModelDrafter):

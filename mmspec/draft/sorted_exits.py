@@ -17,8 +17,8 @@ from ..engine.accept.chain import pick
 from ..engine.coins import RoundCoins
 from ..engine.draft import Context, Draft, Scores, Verdict
 from ..errors import InputError
+from ..models.token_model import unread
 from ..models.transformers.exits import ExitModel
-from .draft_model import unread
 from .sound_laws import chain_of_laws, mended
 
 

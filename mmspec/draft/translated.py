@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ..engine.accept.chain import pick
 from ..engine.draft import Context, Draft
-from .draft_model import TokenModel
+from ..models.token_model import TokenModel
 
 
 class TranslatedModel:
@@ -69,6 +69,10 @@ class TranslatedModel:
         laws, shifts = self._extend(first, chains, tokens.device)
         at = torch.tensor(places) + torch.tensor(shifts)[:, None]
         return pick(laws, at.to(laws.device))
+
+    def join(self, row: int, position: int, count: int) -> None:
+        """Take `count` tokens that a row has read from a position on for one of the target's."""
+        del self._ends[row][position : position + count - 1]
 
     def _spell(
         self, row: int, new: list[int], begin: int, behind: int

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 
 import torch
 from torch import Tensor
@@ -20,9 +21,11 @@ class StaticCache:
     Attributes:
         contained: entries without numbers are stored as zeros. A mask alone does not hide them: its
             weight of 0 times NaN is NaN, so that one branch of a tree would spoil the others.
+        room: slots behind a round's first one that calls may write and take back; None: any.
     """
 
     contained = False
+    room: int | None = None
 
     def __init__(
         self,
@@ -68,6 +71,13 @@ class StaticCache:
         keys, values = self.data[layer, :, :, :, :length]
         return keys, values
 
+    def update(
+        self, layer: int, new: Tensor, slots: int | Tensor, length: int
+    ) -> tuple[Tensor, Tensor]:
+        """Store, see `write`, and read, see `read`, in the call that brings `new`."""
+        self.write(layer, new, slots)
+        return self.read(layer, length)
+
     def gather(self, source: Tensor, target: Tensor) -> None:
         """Move entries between slots in all layers: a kept branch of a tree becomes a chain.
 
@@ -76,6 +86,10 @@ class StaticCache:
         """
         kept = self.data[:, :, self._rows, :, source]  # [R, K, layers, 2, heads, head_dim]
         self.data[:, :, self._rows, :, target] = kept
+
+    def knows(self, count: int) -> int:
+        """Tell how many of its first `count` slots a text can go on from: all of them, or none."""
+        return count
 
     def take(self, other: KVCache, count: int) -> None:
         """Copy the first `count` slots of a cache of the same layers and rows."""
@@ -99,6 +113,11 @@ class StaticCache:
     def restart(self) -> None:
         """Notice that its rows, see `lines`, hold nothing that counts any more."""
 
+    @contextmanager
+    def lent(self, first: int, count: int) -> Iterator[None]:
+        """Lend `count` slots from `first` on, that nobody needs, to calls that do not count."""
+        yield
+
     def lines(self, rows: slice) -> StaticCache:
         """A cache of these rows alone, in the same memory."""
         view = copy.copy(self)
@@ -114,7 +133,7 @@ class SpreadCache:
     layers (`gather`, `select`) may come from any.
 
     Args:
-        parts: of equal rows and slots.
+        parts: of equal rows; of equal slots, but for windows.
         layers: the part of every layer; None: they count on from part to part.
 
     Attributes:
@@ -138,7 +157,7 @@ class SpreadCache:
     @property
     def slots(self) -> int:
         """Capacity in tokens per row."""
-        return self.parts[0].slots
+        return max(part.slots for part in self.parts)
 
     @property
     def contained(self) -> bool:
@@ -148,6 +167,11 @@ class SpreadCache:
     def contained(self, value: bool) -> None:
         for part in self.parts:
             part.contained = value
+
+    @property
+    def room(self) -> int | None:
+        """The least of its parts."""
+        return min((part.room for part in self.parts if part.room is not None), default=None)
 
     @property
     def nbytes(self) -> int:
@@ -161,6 +185,15 @@ class SpreadCache:
     def read(self, layer: int, length: int) -> tuple[Tensor, Tensor]:
         part, n = self.placed[layer]
         return part.read(n, length)
+
+    def update(
+        self, layer: int, new: Tensor, slots: int | Tensor, length: int
+    ) -> tuple[Tensor, Tensor]:
+        part, n = self.placed[layer]
+        return part.update(n, new, slots, length)
+
+    def knows(self, count: int) -> int:
+        return min(part.knows(count) for part in self.parts)
 
     def gather(self, source: Tensor, target: Tensor) -> None:
         for part in self.parts:
@@ -182,6 +215,13 @@ class SpreadCache:
     def restart(self) -> None:
         for part in self.parts:
             part.restart()
+
+    @contextmanager
+    def lent(self, first: int, count: int) -> Iterator[None]:
+        with ExitStack() as stack:
+            for part in self.parts:
+                stack.enter_context(part.lent(first, count))
+            yield
 
     def lines(self, rows: slice) -> SpreadCache:
         view = copy.copy(self)

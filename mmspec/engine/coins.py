@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 PROPOSE, ACCEPT, RECOVER, PROPOSE_ACCEPT = range(4)
 _PURPOSES = 4
 _ROUNDS = 32  # coins are made for this many rounds at a time
+_NORMALS = 16384  # normal numbers that are made at a time, of as many rounds
 _NORMAL, _PLACES = 0x4E6F726D616C, 0x506C61636573  # keys of their own: those of lines are others
 
 
@@ -76,9 +77,11 @@ class ProductionCoins:
         self._began: Tensor | None = None  # [B, 1]: rounds before a row's first; None: none
         self._width, self._first = 16, -1
         self._block: tuple[Tensor, ...] = ()
+        self._ahead: dict[int, tuple[int, tuple[Tensor, ...]]] = {}  # see `normal_of`
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_block": (), "_first": -1}  # coins that are there are made again
+        # coins that are there are made again
+        return {**self.__dict__, "_block": (), "_first": -1, "_ahead": {}}
 
     @property
     def device(self) -> torch.device:
@@ -93,7 +96,7 @@ class ProductionCoins:
         self._keys = context.of_samples(self._of_samples)
         began = context.began or [0] * context.rows
         self._began = torch.tensor(began, device=self._keys.device)[:, None]
-        self._first = -1  # the block of coins that is there is of others
+        self._first, self._ahead = -1, {}  # the coins that are there are of others
 
     def lines(self, numbers: Tensor) -> Tensor:
         """Lines `[n]` of coins, numbered from the first round on, by row: `[B, n]`."""
@@ -131,13 +134,28 @@ class ProductionCoins:
         return (-u.log()).clamp_min_(2.0**-54)
 
     def normal(self, lines: Tensor, count: int, start: int = 0) -> Tensor:
-        """Standard normal numbers `[B, n, count]` of `lines`, `[B, n]` or `[n]`.
-
-        They are made as they are needed: of a block of rounds ahead most would be for nothing.
-        """
+        """Standard normal numbers `[B, n, count]` of `lines`, `[B, n]` or `[n]`."""
         keys = _mix(_mix(self._keys + _NORMAL)[:, None] + _mix(lines))
         # 0 has no normal number
         return torch.special.ndtri(_uniform(_bits(keys, count, start)).clamp_min(2.0**-54))
+
+    def normal_of(self, number: int, purpose: int, start: int, count: int) -> Tensor:
+        """Standard normal numbers `[B, count]` of a round and a purpose.
+
+        To make them takes some seventy small operators, whatever their number: the first ones of a
+        round are made for several rounds at a time, while they are few.
+        """
+        first, made = self._ahead.get(purpose, (0, ()))
+        if not start and first <= number < first + len(made):
+            line = made[number - first]
+            if line.shape[1] >= count:
+                return line[:, :count]
+        rounds = 1 if start else max(1, min(_ROUNDS, _NORMALS // max(1, len(self._keys) * count)))
+        lines = torch.arange(number, number + rounds, device=self.device) * _PURPOSES + purpose
+        made = self.normal(self.lines(lines), count, start).unbind(1)
+        if rounds > 1:
+            self._ahead[purpose] = number, made
+        return made[0]
 
     def _make(self, block: int) -> tuple[Tensor, ...]:
         """Coins `[B, width]` of every round and purpose of one block of rounds."""
@@ -171,9 +189,8 @@ class _Proposals:
         return drawn.clamp_max_(weights.shape[-1] - 1)
 
     def normal(self, shape: tuple[int, ...], index: int = 0) -> Tensor:
-        line = torch.tensor([self._number * _PURPOSES + self._draws], device=self._coins.device)
-        lines = self._coins.lines(line)
-        return self._coins.normal(lines, torch.Size(shape).numel(), index).view(-1, *shape)
+        count = torch.Size(shape).numel()
+        return self._coins.normal_of(self._number, self._draws, index, count).view(-1, *shape)
 
     def noise(self, positions: Tensor, count: int) -> Tensor:
         return self._coins.normal(-1 - positions, count)  # lines of rounds are not negative

@@ -23,8 +23,7 @@ class Context:
             are vectors `[B, ≥ limit, C]`, here and in drafts and verdicts. With `window` it is
             `[B, held]`, position n at n mod `window` until a later one takes its place.
         lengths: emitted tokens per row `[B]`.
-        last: the last committed token `[B, 1]`, before the first one what `empty` was given, or 0;
-            of a finished row any token.
+        last: the last committed token `[B, 1]`, at first what `empty` was given; any if finished.
         base: the same numbers on the host, so that nothing else has to wait for the device.
         limit: output tokens a row may have at most.
         finished: rows that ended.
@@ -32,12 +31,11 @@ class Context:
         reached, accepted, emitted: of the last round, how many tokens ahead each row drafted, how
             many drafted ones it kept, and how many tokens joined its output; on the host.
         keep: of the last round by a local rule, see `Verdict`; None: what was kept is in front.
-        guessed: rows whose last token of the last round was guessed, see `Verdict`.
+        guessed: of the last round, see `Verdict`; a guess behind the row's end did not stand.
         seconds: wall-clock of the last round.
         faulty: rows whose last draft had a fault, see `Draft`.
         window: positions of the output that are kept, the latest ones; None: all.
-        samples: the sample in each row, where fewer run at a time than there are; None: sample b is
-            in row b.
+        samples: the sample in each row, where fewer run at a time; None: sample b is in row b.
         began: the round in which the sample of each row began; None: all in the first.
     """
 
@@ -120,8 +118,8 @@ class Context:
         if self.keep is not None:
             rows = zip(self.keep.tolist(), self.emitted, strict=True)
             return [[bool(kept) for kept in row[:count]] for row, count in rows]
-        counts = zip(self.accepted, self.emitted, strict=True)
-        return [[n < kept for n in range(count)] for kept, count in counts]
+        told = zip(self.accepted, self.guessed, self.emitted, strict=True)
+        return [[n < kept + (g > 0) for n in range(count)] for kept, g, count in told]
 
     def reserve(self, width: int) -> None:
         """Make place for `width` more tokens in every row; filling may run past the limit."""
@@ -152,6 +150,7 @@ class Draft:
         faulty: rows `[B]` that held what can't be, or laws that are none; None: nobody looked at
             its laws.
         calls, read: whole calls of the target that drafting took, and tokens a row in them.
+        states: of the draft model, that the nodes were drawn from `[B, N, D]`; or None.
     """
 
     tokens: Tensor
@@ -164,6 +163,7 @@ class Draft:
     faulty: Tensor | None = None
     calls: int = 0
     read: int = 0
+    states: Tensor | None = None
     _ancestors: tuple[Tensor | None, Tensor] | None = field(default=None, init=False, repr=False)
 
     @property
@@ -317,7 +317,7 @@ class Verdict:
         keep: of a local rule, nodes `[B, N]` that stand where they are; the others were drawn anew
             in their places, all at once, and the target draws them again in turn. None for rules
             that keep a prefix or a path.
-        guessed: rows `[B]` whose last token is what a drafter guessed; None: none did.
+        guessed: `[B]`, 1: a drafter had guessed `last`, -1: its guess fell, 0: none; or None.
         path: kept nodes in order `[B, K]`, padded by repeating; None where node n is n-th (chains).
         calls, target_tokens: what drawing again in turn took, per row, on the host.
     """

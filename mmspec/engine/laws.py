@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+import torch
 from torch import Tensor
 
 Contract = Literal["exact", "exact-greedy", "exact-rounded", "bounded", "lossy"]
@@ -41,7 +42,11 @@ class Gaussian:
 
     def noisy(self) -> Tensor:
         """Mark entries with noise `[B, N, C]`: a deviation that is no number has none."""
-        return (self.std > 0) & self.std.isfinite()
+        return (self.std > 0) & (self.std < torch.inf)
+
+    def drawable(self, drawn: Tensor) -> Tensor:
+        """Mark vectors `[B, N]` of `drawn [B, N, C]` that are numbers, and of laws with noise."""
+        return ((drawn.abs() < torch.inf) & self.noisy()).all(-1)
 
 
 @dataclass

@@ -83,9 +83,9 @@ def run(
                 with stats.phase("update"):
                     target.commit(context, draft, verdict)
                     counts = advance(context, draft, scores, verdict, engine.eos, engine.stop)
-                    told = scores.calls, scores.reread_tokens, context.samples, guess is not None
+                    told = scores.calls, scores.reread_tokens, context.samples, context.guessed
                     stats.observe(*counts, *told)
-                    stats.observe_calls(draft, verdict, context.samples)
+                    stats.observe_calls(draft, verdict, counts[-1], context.samples)
                     seats.told(context, stats)
                     drafter.observe(context, draft, scores, verdict)
                 context.seconds = time.perf_counter() - started
@@ -148,7 +148,7 @@ def advance(
     # what stands is no prefix: it says nothing of how far a draft may go
     reached = draft.reach() if verdict.keep is None else none
     # the one synchronization of a round: how far each row came, and whether it is over
-    nodes, reach, kept, emitted, base, ended, wrong, faults, stood = torch.stack(
+    nodes, reach, kept, emitted, base, ended, wrong, faults, guesses = torch.stack(
         [draft.lengths, reached, accepted, counts, lengths, end, undefined, faulty, guessed]
     ).tolist()
     for row, finished in enumerate(context.finished):
@@ -164,8 +164,10 @@ def advance(
             lengths = lengths.clamp_max(context.limit)
         if base[row] >= context.limit or ended[row]:
             context.finished[row] = True
+        if guesses[row] > 0 and emitted[row] == kept[row]:  # the row ends in front of it
+            guesses[row] = -1
     context.base, context.lengths, context.last = base, lengths, verdict.last
     context.reached, context.accepted, context.emitted = reach, kept, emitted
-    context.keep, context.faulty, context.guessed = verdict.keep, faults, stood
+    context.keep, context.faulty, context.guessed = verdict.keep, faults, guesses
     context.round += 1
     return draft.nodes, nodes, reach, kept, emitted

@@ -44,9 +44,9 @@ class SpecStats:
         method, contract: what ran and what it promises.
         calls: verify calls of the target that each row took part in (its NFE); prefill is apart.
         drafted, accepted, emitted: tokens per row; emitted ones include the recovered or bonus
-            token of every call.
+            token of every call. A guess of that token (`engine.accept.guess`) is drafted, too.
         judged_at, accepted_at: per draft position, how often it was reached, how often it stood.
-        target_tokens: tokens that the target processed, drafts and roots, per row.
+        target_tokens: tokens that the target processed, drafts and roots, per row; no guesses.
         rounds: tokens less one that every call read in a row, filling included.
         alone: calls for a round without a draft: plain decoding.
         scored: calls of the phase "target", drafts judged or none.
@@ -97,7 +97,7 @@ class SpecStats:
         calls: int = 1,
         reread_tokens: Sequence[int] = (),
         samples: Sequence[int] | None = None,
-        guessed: bool = False,
+        guessed: Sequence[int] = (),
     ) -> None:
         """Count one round; a row with count 0 took no part in it.
 
@@ -108,25 +108,27 @@ class SpecStats:
             calls: of the target; 0 if nobody scored the draft.
             reread_tokens: committed tokens that those calls read once more, per row.
             samples: in the rows; None: row b holds sample b.
-            guessed: tokens of the target's own were guessed, and judged with the draft.
+            guessed: what became of a guess that was judged with the draft, per row, see `Verdict`.
         """
         most = max(reread_tokens, default=0)
         if calls:
             self.rounds += [most - 1, width] if calls > 1 else [width + most]
-            self.alone += not (width or guessed)
+            self.alone += not (width or any(guessed))
             self.scored += calls
-        grow = max(reach) - len(self.judged_at)
+        grow = max(reach) + any(guessed) - len(self.judged_at)
         if grow > 0:
             self.judged_at += [0] * grow
             self.accepted_at += [0] * grow
         samples = range(len(counts)) if samples is None else samples
         again = reread_tokens or [0] * len(counts)
-        rows = zip(samples, nodes, reach, accepted, counts, again, strict=True)
-        for sample, n, depth, kept, count, read in rows:
+        guessed = guessed or [0] * len(counts)
+        rows = zip(samples, nodes, reach, accepted, counts, again, guessed, strict=True)
+        for sample, n, depth, kept, count, read, guess in rows:
             if count == 0:
                 continue
+            depth, kept = depth + abs(guess), kept + (guess > 0)
             self.calls[sample] += calls
-            self.drafted[sample] += n
+            self.drafted[sample] += n + abs(guess)
             self.accepted[sample] += kept
             self.emitted[sample] += count
             self.target_tokens[sample] += (n + 1 if calls else 0) + read
@@ -136,9 +138,16 @@ class SpecStats:
                 self.accepted_at[position] += 1
 
     def observe_calls(
-        self, draft: Draft, verdict: Verdict, samples: Sequence[int] | None = None
+        self,
+        draft: Draft,
+        verdict: Verdict,
+        counts: Sequence[int],
+        samples: Sequence[int] | None = None,
     ) -> None:
-        """Count a round's calls of the target beside the one that scored the draft."""
+        """Count a round's calls of the target beside the one that scored the draft.
+
+        `counts` and `samples` are those of `observe`: rows that are over took no part in it.
+        """
         samples = range(len(self.calls)) if samples is None else samples
         for sample, calls, read in zip(samples, verdict.calls, verdict.target_tokens, strict=False):
             self.calls[sample] += calls
@@ -147,9 +156,9 @@ class SpecStats:
         if most:
             self.rounds += [max(1, round(max(verdict.target_tokens) / most)) - 1] * most
         if draft.calls:
-            for sample in samples:
-                self.calls[sample] += draft.calls
-                self.target_tokens[sample] += draft.read
+            for sample, count in zip(samples, counts, strict=True):
+                self.calls[sample] += draft.calls * (count > 0)
+                self.target_tokens[sample] += draft.read * (count > 0)
             self.rounds += [max(1, round(draft.read / draft.calls)) - 1] * draft.calls
 
     def merged(self, others: list[SpecStats]) -> SpecStats:

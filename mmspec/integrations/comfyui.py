@@ -1,6 +1,7 @@
 """Nodes for ComfyUI: load a model, choose how it speculates, draw, make clips, ask.
 
-A node is a class by ComfyUI's contract: `INPUT_TYPES`, `RETURN_TYPES`, `FUNCTION`, `CATEGORY`.
+A node is a class by ComfyUI's contract: `INPUT_TYPES`, `RETURN_TYPES`, `FUNCTION`, `CATEGORY`, and
+`OUTPUT_NODE` if it runs though nothing reads what it gives.
 Pictures are ComfyUI's: tensors `[B, H, W, 3]` in 0 to 1; a clip is a batch of its frames.
 """
 
@@ -164,9 +165,9 @@ class MakeClip:
 
 
 class AskAboutPicture:
-    """Ask a question about pictures."""
+    """Ask a question about pictures; it runs though no node reads its answer, and shows it."""
 
-    CATEGORY, FUNCTION = CATEGORY, "ask"
+    CATEGORY, FUNCTION, OUTPUT_NODE = CATEGORY, "ask", True
     RETURN_TYPES, RETURN_NAMES = ("STRING", "STRING"), ("answer", "took")
 
     @classmethod
@@ -182,11 +183,12 @@ class AskAboutPicture:
             }
         }
 
-    def ask(self, model: Wired, image: Tensor, question: str, max_tokens: int) -> tuple[str, str]:
+    def ask(self, model: Wired, image: Tensor, question: str, max_tokens: int) -> dict[str, Any]:
         pipe = model.ready("vlm")
         pictures = [(one * 255).round().to(torch.uint8).cpu().numpy() for one in image]
         out = pipe(question, pictures, max_new_tokens=max_tokens, callback_on_step_end=_watched())
-        return out.text[0], _took(out.stats)
+        answer, took = out.text[0], _took(out.stats)
+        return {"ui": {"text": [answer, took]}, "result": (answer, took)}
 
 
 NODE_CLASS_MAPPINGS: dict[str, type[Any]] = {

@@ -12,6 +12,7 @@ from .. import __version__
 from ..errors import InputError
 from ..methods import SpecConfig
 from ..models.heads.loading import load_head
+from ..pipelines.vlm.beside import Beside
 from ..pipelines.vlm.generate import SpeculativeGeneration
 from .exported import REQUIRED, write_folder
 
@@ -113,7 +114,8 @@ def generate(
     kept = vars(model).setdefault(_KEPT, _Kept())
     if kept.parts != parts:
         loaded = None if head is None else load_head(head)
-        kept.generation = SpeculativeGeneration(model, speculation, assistant_model, loaded, words)
+        beside = Beside(assistant_model, loaded, words)
+        kept.generation = SpeculativeGeneration(model, speculation, beside)
         kept.parts = parts
     return kept.generation.generate(**given)
 

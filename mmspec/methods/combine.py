@@ -70,6 +70,14 @@ def _check_rule(config: ResolvedConfig) -> None:
             f"rule {rule.name!r} judges chains and drafter {drafter.name!r} drafts trees; use "
             "'recursive'"
         )
+    if drafter.drafts and rule.routes != drafter.units:
+        able = [n for n, p in registry.parts("rule").items() if p.routes == drafter.units]
+        able = [name for name in able if registry.rule(name).tokens == drafter.tokens]
+        whole = "as a whole" if rule.routes else "token by token"
+        raise InputError(
+            f"rule {rule.name!r} judges drafts {whole}, and drafter {drafter.name!r} makes others; "
+            f"use {either(able)}"
+        )
     if rule.joint and drafter.settled:
         raise InputError(
             f"rule {rule.name!r} lets later tokens weigh on earlier ones, and drafter "
@@ -137,15 +145,16 @@ def _check_head(config: ResolvedConfig) -> None:
     """A head has a drafter that it can serve, and what shortens pictures somebody to see them."""
     drafter, head = config.asks, config.head
     kind = "block" if head is not None and head.blocks else "token"
+    kinds = {kind, "token"} if head is not None and head.trees else {kind}
     if head is None and drafter.model == "block":
         able = [name for name, part in registry.parts("head").items() if part.blocks]
         raise InputError(
             f"drafter {drafter.name!r} needs a head that says several tokens a call: {either(able)}"
         )
-    if head is not None and drafter.model != kind:
+    if head is not None and drafter.model not in kinds:
         raise InputError(
             f"drafter {drafter.name!r} has no use for head {head.name!r}; use "
-            f"{either(_drafters(lambda d: d.model == kind))}"
+            f"{either(_drafters(lambda d: d.model in kinds))}"
         )
     if config.config.target_weights is not None and config.preset.answers != "target":
         raise InputError(

@@ -95,8 +95,10 @@ class Rule(Part):
         early: it goes by laws of the target's first layers, too.
         judges: nodes may fall; False: all stand, nobody asks the target.
         rewarded: it judges by a reward in place of the target's laws.
+        foresees: it goes by what the target makes in a draft's place, and asks for it each time.
         independent: whole tokens are judged each by itself, and none is taken back.
         soft: at temperature 0 it asks for the laws whose likeliest tokens are taken, not for these.
+        routes: a draft stands or falls as a whole: a block of video, or a step of text.
         check: why its options do not go with a drafter, None if they do; of drafter and options.
     """
 
@@ -110,8 +112,10 @@ class Rule(Part):
     early: bool = False
     judges: bool = True
     rewarded: bool = False
+    foresees: bool = False
     independent: bool = False
     soft: bool = False
+    routes: bool = False
     check: Callable[[Any, Drafter], str | None] = lambda options, drafter: None
     kind: ClassVar[str] = "rule"
     home: ClassVar[str] = "mmspec.engine.accept"
@@ -168,6 +172,7 @@ class Drafter(Part):
         fixed: it drafts as many as it is told, whatever a length policy says.
         whole: it drafts whole tokens of vectors, with the target's noises.
         ahead: it drafts while the target reads.
+        units: its drafts are units that stand or fall as a whole.
     """
 
     tokens: Tokens = "ids"
@@ -191,6 +196,7 @@ class Drafter(Part):
     fixed: bool = False
     whole: bool = False
     ahead: bool = False
+    units: bool = False
     kind: ClassVar[str] = "drafter"
     home: ClassVar[str] = "mmspec.draft"
 
@@ -204,12 +210,14 @@ class Length(Part):
             policy's, by its option `max_draft_tokens`. Trees always have their own.
         watches: it looks at the tokens of a draft model as they are drafted.
         recalls: it goes by the laws of earlier drafts.
+        switches: a pipeline chooses for each call how far, or plain decoding.
         tokens: what it has figures for.
     """
 
     depth: Literal["drafter", "window", "own"] = "drafter"
     watches: bool = False
     recalls: bool = False
+    switches: bool = False
     tokens: tuple[Tokens, ...] = ("ids",)
     kind: ClassVar[str] = "length"
     home: ClassVar[str] = "mmspec.engine.length"
@@ -221,12 +229,14 @@ class Head(Part):
 
     Attributes:
         blocks: a call says several tokens.
+        trees: whether trees are made of its blocks, too.
         trained: there is a recipe for it; others come from published files.
         sees: it has ways of its own to read pictures, of which text alone has no use.
         serves: modalities whose targets it reads.
     """
 
     blocks: bool = False
+    trees: bool = False
     trained: bool = True
     sees: bool = False
     serves: tuple[Modality, ...] = ("vlm",)
@@ -278,7 +288,7 @@ class Weights(Part):
     home: ClassVar[str] = "mmspec.models"
 
 
-Role = Literal["baseline", "method", "sceptic"]
+Role = Literal["baseline", "method", "sceptic", "oracle"]
 OF_IDS: tuple[Modality, ...] = ("image", "vlm")
 
 
@@ -290,8 +300,8 @@ class Preset:
         name: what users call it.
         drafter, rule, length: the parts, by name.
         summary: what it does, in a few words.
-        role: what a report calls its row: the baseline, a method, or the cheap alternative that a
-            sceptic asks for.
+        role: what a report calls its row: the baseline, a method, the cheap alternative that a
+            sceptic asks for, or an oracle: what methods of a kind could reach at most, at no speed.
         knob: the option that trades speed for quality, or speed alone.
         sweep: values of the knob that draw its frontier, from safe to fast.
         settings: options whose defaults are this method's own.

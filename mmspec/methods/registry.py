@@ -25,7 +25,7 @@ PRESETS = Declarations(Preset, "method", *_WHERE)
 _TABLES: dict[str, Declarations[Any]] = {
     table.what: table for table in (DRAFTERS, RULES, LENGTHS, HEADS, COMPRESSORS, WEIGHTS)
 }
-_ROLES = ("baseline", "method", "sceptic")  # the order of lists
+_ROLES = ("baseline", "method", "sceptic", "oracle")  # the order of lists
 
 
 def parts(kind: str) -> Mapping[str, Any]:

@@ -173,6 +173,11 @@ class ResolvedConfig:
         """Form that the weights of the network that drafts are rounded to; None: as they are."""
         return self.config.draft_weights or (ROUNDED if self.rounds else None)
 
+    @property
+    def draft_copy(self) -> tuple[str, int | None]:
+        """Form of the weights of a target's copy that drafts, and its number of hot experts."""
+        return self.draft_weights or ROUNDED, self.options.get("hot_experts")
+
     def contract_of(self, rule: Contract) -> Contract:
         """Contract of the output if the rule at work promises `rule`."""
         if self.other_law:

@@ -75,10 +75,15 @@ SYSTEMS = (
     System("DiffuSpec", "paths through a denoised block", "diffuspec", "3.08× (Qwen2.5-32B)"),
     System("SpecTr", "siblings by optimal transport", "tree[rule=k-seq,siblings=independent]"),
     System("RSD", "siblings without replacement", "tree[siblings=without-replacement]"),
-    System("Falcon", "an LSTM head of blocks of two", "", "2.91–3.51× (Vicuna)"),
+    System("Falcon", "an LSTM head of blocks of two", "falcon", "2.91–3.51× (Vicuna)"),
     System("S2D", "one drafter with exits for several targets", "s2d", "1.55×"),
-    System("DEER", "a masked-diffusion drafter", "", "5.54× (Qwen3-30B-A3B)"),
-    System("S2D2", "a block-diffusion model judges itself", "", "4.7× (SDAR)"),
+    System(
+        "DEER",
+        "a masked-diffusion drafter, of texts and of rows of pictures",
+        "deer",
+        "5.54× (Qwen3-30B-A3B)",
+    ),
+    System("S2D2", "a block-diffusion model judges itself", "s2d2", "4.7× (SDAR)"),
     System("LongSpec", "a drafter that reads the target's last keys", "longspec", "3.26×"),
     # vocabularies
     System(
@@ -86,7 +91,9 @@ SYSTEMS = (
         "draft models of other words",
         "mmspec.enable_speculation(…, drafter_tokenizer=…)",
     ),
-    System("OmniDraft", "the same, with a cache of merged words", "", "1.70× (Llama-3-8B)"),
+    System(
+        "OmniDraft", "the same, with a cache of merged words", "omnidraft", "1.70× (Llama-3-8B)"
+    ),
     System(
         "VocabTrim",
         "a head that drafts the words said most",
@@ -114,8 +121,8 @@ SYSTEMS = (
     System("SpecMQuant", "drafter, rounded target, target", "ml-specqd", "2.78× (Llama-3-70B)"),
     System(
         "ELMoE-3D",
-        "the high bits of a target draft; its choice of experts is not built",
-        "specqd[target_weights=int8,draft_weights=int8-high4]",
+        "the high bits of a target's hot experts draft; time by simulation",
+        "specqd[target_weights=int8,draft_weights=int8-high4,hot_experts=4]",
         "6.6× (own hardware)",
     ),
     System(
@@ -126,7 +133,7 @@ SYSTEMS = (
     ),
     System(
         "STree",
-        "trees over state-space models; here each branch is run by itself",
+        "trees over Mamba-2 and hybrids in one scan",
         'mmspec.enable_speculation(mamba, "token-recycling")',
         "1.1× over chains",
     ),
@@ -141,27 +148,43 @@ SYSTEMS = (
     System(
         "AdaSPEC",
         "learn from the tokens that can be learnt",
-        "mmspec train text-drafter --stage align --reference drafter",
+        "mmspec train text-drafter --stage align --reference drafter --objective kl",
         "acceptance +0.4 to +15 points",
     ),
     System("OSD", "learn between answers", "mmspec.OnlineLearner", "1.22–3.06× lower latency"),
     # relaxed text, routing
     System("Judge Decoding, AutoJudge", "a head says that a token will do", "judge", "9.7×"),
-    System("Arbitrage", "steps go to who does them better", "", "1.62–1.97× over its rival"),
+    System(
+        "Arbitrage",
+        "steps of text, and blocks of video, go to who does them better",
+        "arbitrage",
+        "1.62–1.97× over its rival",
+    ),
+    System(
+        "RSD (reward-guided)",
+        "steps stand that score enough by themselves",
+        "reward-guided",
+        "up to 4.4× fewer FLOPs",
+    ),
     # costs
-    System("MoESD", "what drafts cost sparse experts", "mmspec eval run --suite speed", "2.29×"),
+    System("MoESD", "what drafts cost sparse experts", "python -m benchmarks experts", "2.29×"),
     System(
         "FASER",
-        "drafts pruned by the target's first layers; its chunks by load are not built",
-        "draft[rule=restricted]",
+        "drafts pruned by first layers, lengths by load; chunks by simulation",
+        "draft[rule=restricted,length=faser]",
         "+53 % throughput",
     ),
     System(
         "Mirror-SD",
-        "a second device gets ready for what a middle layer foresees; its time is not known",
+        "a second device gets ready for what a middle layer foresees; its time by simulation",
         "python -m benchmarks simulate",
         "2.8–5.8×",
     ),
-    System("EasySpec", "layers of a drafter side by side; here on one device", "easyspec", "4.17×"),
+    System(
+        "EasySpec",
+        "layers of a drafter side by side; here on one device, on several by simulation",
+        "easyspec",
+        "4.17×",
+    ),
     System("SPEED-Bench", "a benchmark by load", "mmspec eval run --suite speed-bench"),
 )

@@ -14,6 +14,27 @@ def additive(allowed: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.zeros_like(allowed, dtype=dtype).masked_fill_(~allowed, -torch.inf)
 
 
+def causal_mask(keys: Tensor, first: int, dtype: torch.dtype) -> Tensor:
+    """Mask `[n, length]` of a call at slots `first` and behind: each reads those up to its own."""
+    return additive(keys <= keys[first:, None], dtype)
+
+
+def prefix_mask(causal: Tensor, pads: Tensor, groups: Tensor) -> Tensor:
+    """Keys that a prefix's last n columns may read `[R, 1, n, length]`, see `Setting.both_ways`.
+
+    Args:
+        causal: those that stand in front of them `[n, length]`, themselves included.
+        pads: columns of padding in front `[R]`; each reads itself, so that its softmax is defined.
+        groups: of all columns `[R, length]`.
+    """
+    count, length = causal.shape
+    keys = torch.arange(length, device=causal.device)
+    own = keys == keys[length - count :, None]
+    same = groups[:, length - count :, None] == groups[:, None]
+    allowed = causal | (same & (groups[:, None] >= 0))
+    return ((allowed & (keys >= pads[:, None, None])) | own)[:, None]
+
+
 def tree_mask(draft: Draft, first: Tensor, keys: Tensor) -> Tensor:
     """Mask of the keys that the root and each node may read, `[B, N + 1, length]`."""
     nodes = draft.nodes

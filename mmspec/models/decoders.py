@@ -31,8 +31,13 @@ class Decoder(Protocol):
     def rotary(self, grid: int) -> Tensor:
         """Positions by column `[columns, …]`, of a picture with `grid` tokens a side."""
 
-    def cache(self, rows: int, slots: int) -> KVCache:
-        """An empty cache for `rows` rows of at most `slots` tokens."""
+    def cache(self, rows: int, slots: int, room: int | None = None) -> KVCache:
+        """An empty cache for `rows` rows of at most `slots` tokens.
+
+        Args:
+            room: slots behind a round's first one that calls write and may take back: layers with
+                a window keep so many beside it, see `RingCache`; None: all slots in every layer.
+        """
 
     def forward(
         self,

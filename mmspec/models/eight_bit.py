@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -22,6 +23,7 @@ from torch import Tensor
 
 from ..errors import InputError
 from ..files import atomic, atomic_folder
+from ..progress import bar
 from .weights import read_tensors
 
 PACKED = ".int8.safetensors"
@@ -48,8 +50,13 @@ def pack(weights: dict[str, Tensor]) -> dict[str, Tensor]:
     return packed
 
 
-def unpack(packed: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Undo `pack`, but for its rounding; the weights are in half precision."""
+def unpack(
+    packed: dict[str, Tensor], told: Callable[[int], object] | None = None
+) -> dict[str, Tensor]:
+    """Undo `pack`, but for its rounding; the weights are in half precision.
+
+    `told` hears the packed bytes of every tensor as it is done.
+    """
     weights: dict[str, Tensor] = {}
     for name, codes in packed.items():
         steps = packed.get(name + _STEPS)
@@ -58,6 +65,8 @@ def unpack(packed: dict[str, Tensor]) -> dict[str, Tensor]:
             weights[name] = values.flatten()[: codes.numel()].view(codes.shape).half()
         elif not name.endswith(_STEPS):
             weights[name] = codes
+        if told is not None:
+            told(codes.nbytes)
     return weights
 
 
@@ -83,9 +92,12 @@ def unpack_folder(folder: Path) -> None:
     Raises:
         InputError: a file can't be read.
     """
-    for file in sorted(folder.rglob("*" + PACKED)):
-        _write(unpack(read_tensors(file)), file.with_name(file.name.removesuffix(PACKED) + PLAIN))
-        file.unlink()
+    files = sorted(folder.rglob("*" + PACKED))
+    with bar("unpacking", "B", sum(file.stat().st_size for file in files)) as shown:
+        for file in files:
+            weights = unpack(read_tensors(file), shown.update)
+            _write(weights, file.with_name(file.name.removesuffix(PACKED) + PLAIN))
+            file.unlink()
 
 
 def _blocks(values: Tensor) -> Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 import torch
@@ -12,13 +11,15 @@ from torch import Tensor
 from ..engine.cache import KVCache
 from ..engine.draft import Context, Draft
 from ..errors import InputError
-from .call_masks import additive, tree_mask
+from .call_masks import additive, causal_mask, prefix_mask, tree_mask
+from .costed import Costed
 from .decoders import Decoder, PlacedDecoder
+from .reach import Reach, most_back
 from .running_rows import LayersOfRows, RunningRows
 from .setting import Setting
 
 
-class GuidedDecoder:
+class GuidedDecoder(Costed):
     """Conditional and unconditional rows in one batch, combined before the warpers.
 
     `l = l_u + s (l_c − l_u)`, then temperature, top-k and top-p. Row b of B samples is row b of the
@@ -35,28 +36,30 @@ class GuidedDecoder:
         ranked: whether calls leave their logits behind.
         raw: logits of the last call under guidance, not warped, `[B, n, V]`, where it is `ranked`.
         running: the samples in the rows, and the rows that calls run.
-        prefix, pads: of the samples in the rows `[R, T, D]`, and the first columns that are padding
-            `[R]`.
+        prefix, pads, groups: of the samples in the rows `[R, T, D]`, columns of padding in front
+            `[R]`, and groups of columns `[R, T]`, see `Setting.both_ways`.
         hidden: those of the last call `[R, n, D]`, after `start` of the prefix `[R, T - 1, D]`,
-            after `seat` of the new rows' prefixes, with zeros elsewhere; see the decoder's
-            `states`.
-        earlier: a cache of the same network and of one row, and how many of its first slots hold
-            what this prefix begins with: `start` takes them over. Not for a watched network, whose
-            hidden states it does not have.
+            after `seat` of the new rows' prefixes, zeros elsewhere; see the decoder's `states`.
+        earlier: a cache of the same network, of one row or all, and how many of its first slots
+            hold what this prefix begins with: `start` takes them over. Not for a watched network,
+            whose hidden states it does not have.
+        stays: whether rows that are over stay in the cache.
+        returns: whether calls may go back to any slot, and layers with a window keep all of them.
+        back, reach: slots that a call may go back, None: any; and how far calls have come.
     """
 
-    drafts = watched = ranked = False
+    drafts = watched = ranked = returns = stays = False
+    entries = 1  # slots that a call writes for each of its tokens
     raw: Tensor | None = None
     hidden: Tensor | None = None
     earlier: tuple[KVCache, int] | None = None
 
     def __init__(self, decoder: Decoder, setting: Setting) -> None:
         self.decoder, self.layers = decoder, len(decoder.layers)
-        self.setting, mask = setting, setting.mask
+        self.setting, self.grouped = setting, setting.both_ways is not None
         self.scale, self.warp, self.limit = setting.scale, setting.warp, setting.limit
         self.copies = 1 if setting.scale is None else 2  # rows of the network for each sample
-        blank = int((~mask).long().cumprod(1).sum(1).min())
-        self._of_samples = setting.prefix[:, blank:], (~mask[:, blank:]).sum(1)
+        blank, *self._of_samples = setting.columns()
         self.padded = bool(self._of_samples[1].any())
         self._all_run()
         self.offset = self.prefix.shape[1]  # slot of output position 0
@@ -69,12 +72,13 @@ class GuidedDecoder:
     def reserve(self, scratch: int) -> None:
         """Let a call add so many tokens beyond the output; before `start`."""
         self.setting = self.setting._replace(scratch=scratch)
-        self.room = self.limit + scratch + 1  # tokens that one call may have at most
-        self.slots = self.offset + self.room
+        written = self.limit + scratch + 1  # slots that one call may write at most
+        self.room, self.slots = written // self.entries, self.offset + written  # tokens; all slots
         # scratch slots past the grid are never kept; any rotation will do
         self.keys = torch.arange(self.slots, device=self.prefix.device)
         self.rotary = self._rotary[self.keys.clamp_max(len(self._rotary) - 1)]
-        self.causal = additive(self.keys <= self.keys[:, None], self.prefix.dtype)
+        self.back = None if self.returns else most_back(scratch)
+        self.reach = Reach([self.offset] * self.running.rows)
         self.cache: KVCache | None = None
         self.forced: Tensor | None = None  # also of the scratch behind the output
         if (forced := self.setting.forced) is not None and bool((forced >= 0).any()):
@@ -93,11 +97,11 @@ class GuidedDecoder:
         if self.cache is None or self.running.numbers is not None:
             self._clear()
         assert self.cache is not None
-        first = 0
-        if self.earlier is not None and not self.watched:
-            earlier, known = self.earlier
-            first = min(known, self.offset - 1)
-            self.cache.take(earlier, first)
+        self.cache.restart()
+        first, self.reach = 0, Reach([self.offset] * rows, self.cache.room)
+        if self.earlier is not None and not (self.watched or self.grouped):
+            first = min(self.earlier[1], self.offset - 1)
+            self.cache.take(self.earlier[0], first)
         if first < self.offset - 1:
             self.hidden = self._prefill(slice(None), first)
 
@@ -112,6 +116,7 @@ class GuidedDecoder:
         hidden: Tensor | None = None
         for row, lines in ((row, self.running.lines(row)) for row in rows):
             self.cache.lines(lines).restart()
+            self.reach.ends[row] = self.offset
             first = int(self.pads[lines].min())
             if first == self.offset - 1:
                 continue
@@ -126,26 +131,26 @@ class GuidedDecoder:
     def _sit(self, samples: Sequence[int]) -> None:
         """Let these samples have the rows."""
         self.running.seat(samples)
-        self.prefix, self.pads = map(self.running.of_samples, self._of_samples)
+        self.prefix, self.pads, self.groups = map(self.running.of_samples, self._of_samples)
 
     def _prefill(self, lines: slice, first: int) -> Tensor:
         """Read some rows' prefix from column `first` on; the hidden states `[R', n, D]`."""
         assert self.cache is not None
-        length = self.offset - 1
-        mask = self.causal[first:length, :length]
-        if self.padded:
-            keys = self.keys[:length]
-            # a padded query reads itself, so that its softmax is defined
-            real = (keys >= self.pads[lines, None, None]) | (keys == keys[:, None])
-            mask = (mask + additive(real[:, first:], mask.dtype))[:, None]
+        # of groups the last column is read too, and by a call once more
+        keys = self.keys[: (length := self.offset - (not self.grouped))]
+        allowed = keys <= keys[first:, None]
+        if self.padded or self.grouped:
+            allowed = prefix_mask(allowed, self.pads[lines], self.groups[lines, :length])
+        mask = additive(allowed, self.prefix.dtype)
         x, rotary = self._prefilled(length)[lines, first:], self.rotary[first:length]
         where = self.cache.lines(lines), first, length, mask
-        return self.decoder.states(self.decoder.forward(x, rotary, *where, head=False))
+        hidden = self.decoder.states(self.decoder.forward(x, rotary, *where, head=False))
+        return hidden[:, : self.offset - 1 - first]
 
     def _clear(self) -> None:
         """Begin with an empty cache; all rows run."""
         if self.cache is None:
-            self.cache = self.decoder.cache(len(self.prefix), self.slots)
+            self.cache = self.decoder.cache(len(self.prefix), self.slots, self.back)
             self.cache.contained = self.drafts
         else:
             self.cache.restore()
@@ -161,7 +166,7 @@ class GuidedDecoder:
     def leave(self, finished: Sequence[bool]) -> None:
         """Run samples no more that are over; calls give zeros in their place."""
         assert self.cache is not None
-        rows = self.running.leave(finished)
+        rows = None if self.stays else self.running.leave(finished)
         if rows is not None:
             self.cache.select(rows, self.slots)
             self._narrow()
@@ -186,11 +191,8 @@ class GuidedDecoder:
         alone; None: every row all of them.
         """
         assert self.cache is not None, "start() comes first"
-        condition = None
-        if min(start) < 0:
-            condition = torch.zeros_like(tokens, dtype=torch.bool)
-            condition[:, 0] = torch.tensor([s < 0 for s in start], device=tokens.device)
-        x = self._embedded(tokens, condition)
+        places = self._places(start, tokens.shape[1], None)
+        x = self._embedded(tokens, places < 0 if min(start) < 0 else None)
         if draft is not None and (draft.parents is None or not draft.nodes):
             draft = None  # a chain is what the mask says by itself
         at = None if self.forced is None else self._places(start, tokens.shape[1], draft)
@@ -207,12 +209,13 @@ class GuidedDecoder:
         """Decode inputs `[R, n, D]`; of a tree they may be the last n alone."""
         assert self.cache is not None
         n, running = x.shape[1], [start[sample] for sample in self.running.left]
+        count, places = n if draft is None else draft.nodes + 1, [self.offset + s for s in start]
+        self.reach.call(places, count)
         if draft is None and not self.padded and min(running) == max(running):
             slot, end = self.offset + running[0], self.offset + running[0] + n
-            mask, rotary = None if n == 1 else self.causal[slot:end, :end], self.rotary[slot:end]
-            return self._call(x, rotary, slot, end, mask, use)
-        count = n if draft is None else draft.nodes + 1
-        first = torch.tensor(start, device=x.device)[:, None] + self.offset
+            mask = None if n == 1 else causal_mask(self.keys[:end], slot, x.dtype)
+            return self._call(x, self.rotary[slot:end], slot, end, mask, use)
+        first = torch.tensor(places, device=x.device)[:, None]
         slots, length = first + self.keys[count - n : count], max(running) + self.offset + count
         if draft is None:
             return self._at(x, slots, slots, length, self.keys[:length] <= slots[..., None], use)
@@ -239,7 +242,7 @@ class GuidedDecoder:
         length = reach + self.offset + 1
         mask = self.keys[:length] <= slots[..., None]
         if known is not None:
-            read = F.pad(known, (self.offset, self.room - self.limit), value=True)
+            read = F.pad(known, (self.offset, self.slots - self.offset - self.limit), value=True)
             mask = mask & read[..., :length]
         return self._laws(self._at(x, slots, slots, length, mask), positions)
 
@@ -292,7 +295,6 @@ class GuidedDecoder:
         """A call whose every entry has its own place: ragged rows, padded prefixes, trees.
 
         Args:
-            x: inputs `[R, n, D]`.
             slots, turns: where they are stored, and by whose rotary factors they turn `[B, n]`.
             length: slots that are read.
             mask: which of them each input may read `[B, n, length]`.
@@ -318,27 +320,7 @@ class GuidedDecoder:
         mask = of(mask) if mask is not None and mask.ndim == 4 else mask
         if use is not None:
             use = [of(runs) if isinstance(runs, Tensor) else runs for runs in use]
-        where = rotary, self.cache, slots, length, mask
-        return self.decoder.forward(of(x), *where, head=head, use=use)
-
-    def seconds_per_call(self, tokens: int = 1, repeats: int = 7) -> float:
-        """Median wall-clock of a call with `tokens` new tokens a row, in the output's last slots.
-
-        They must be free: this is for before or after a generation. All rows run.
-        """
-        rows = self.running.rows
-        if self.cache is None:
-            self.start(rows)
-        elif self.running.numbers is not None:
-            self._clear()
-        inputs = torch.zeros(rows, tokens, dtype=torch.long, device=self.prefix.device)
-        first = max(0, self.slots - self.offset - tokens)
-        times = []
-        for _ in range(repeats):
-            started = time.perf_counter()
-            self.extend(inputs, [first] * rows)[0, 0, 0].item()  # wait for the device
-            times.append(time.perf_counter() - started)
-        return sorted(times)[repeats // 2]
+        return self.decoder.forward(of(x), rotary, self.cache, slots, length, mask, head, use)
 
     def keep(self, start: list[int], path: Tensor) -> None:
         """Move the nodes of `path [B, K]` behind the root, as the chain that was kept."""

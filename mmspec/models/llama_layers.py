@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..engine.cache import KVCache
+from .merged_attention import merged_attention, worth_merging
 
 Linear = Callable[[Tensor], Tensor]
 """A map of `[M, in]` to `[M, out]`."""
@@ -113,7 +114,7 @@ class LlamaLayers:
         """
         rows, n, dim = x.shape
         heads, kv = self.heads, self.kv_heads
-        grouped = heads != kv
+        entries = worth_merging(mask, n, length)
         turn = rotary[:, None] if rotary.ndim == 2 else rotary[:, :, None]
         h = seen = x.reshape(rows * n, dim)
         for number, layer in enumerate(self._layers):
@@ -145,9 +146,8 @@ class LlamaLayers:
             new = qkv[:, :, heads:].unflatten(2, (2, kv)).permute(2, 0, 3, 1, 4)
             cache.write(number, new, slots)
             keys, values = cache.read(number, length)
-            out = F.scaled_dot_product_attention(
-                qkv[:, :, :heads].transpose(1, 2), keys, values, attn_mask=mask, enable_gqa=grouped
-            )
+            queries = qkv[:, :, :heads].transpose(1, 2)
+            out = merged_attention(queries, keys, values, mask, entries)
             h = h + layer.out(out.transpose(1, 2).reshape(rows * n, -1))
             gate, up = layer.gate_up(F.rms_norm(h, (dim,), second, self.eps)).chunk(2, dim=-1)
             h = h + layer.down(self._act(gate) * up)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
 from ..errors import InputError
 from .embedded import made_once
+from .origins import file_digest, origin_of
 
 
 @dataclass(frozen=True)
@@ -67,5 +67,18 @@ def packaged_folder(name: str) -> Path:
         raise InputError(f"{name} ({model.what}) is not installed: {model.told}")
     from .transformers.gguf import unpack_gguf
 
-    digest = hashlib.sha256(file.read_bytes()).hexdigest()[:16]
-    return made_once(name, digest, lambda folder: unpack_gguf(file, folder))
+    # behind it the version of what is written
+    digest = f"{file_digest(file)[:16]}-2"
+    return made_once(name, digest, lambda folder: unpack_gguf(file, folder, name))
+
+
+def checkpoint_of(model: str) -> str | None:
+    """The packaged checkpoint that a model is, by its name; None: it is none.
+
+    Args:
+        model: its name, or a folder that was saved from it: one that has its very weights.
+    """
+    if model in PACKAGED:
+        return model
+    origin = origin_of(Path(model))
+    return origin.package or None if origin is not None else None

@@ -89,10 +89,10 @@ class Int8Linear:
 class HighBitsLinear(Int8Linear):
     """`Int8Linear` of the four high bits of its weights, which has seven: 16 numbers.
 
-    ELMoE-3D's drafter, but for its choice of experts. Bits that are cut off make every weight
-    smaller; half of what they are worth is added. Such a drafter needs no weights beside an int8
-    target's. Here it reads as many bytes as that one does, for processors have no instruction for
-    four bits: what it shows is how often such drafts stand.
+    ELMoE-3D's drafter; its choice of experts is `HotExperts`. Bits that are cut off make every
+    weight smaller; half of what they are worth is added. Such a drafter needs no weights beside an
+    int8 target's. Here it reads as many bytes as that one does, for processors have no instruction
+    for four bits: what it shows is how often such drafts stand.
     """
 
     def kept(self, whole: Tensor) -> Tensor:

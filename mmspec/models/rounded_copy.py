@@ -38,7 +38,7 @@ class RoundedCopy(GuidedDecoder):
         if self.target.cache is None:
             self.target.start(rows)
         self.cache, self.hidden = self.target.cache, self.target.hidden
-        self.running = self.target.running
+        self.running, self.reach = self.target.running, self.target.reach
         self.ranked = self.target.ranked
         self._narrow()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 
@@ -26,6 +27,8 @@ class Setting(NamedTuple):
         at_once: samples that have a row; None: all.
         normalized: whether guidance combines log-probabilities, as transformers does, and not
             logits: the law is the same, and what is added to its logits may be told from it.
+        both_ways: groups of the prefix's columns `[S, T]`: those of one group read each other, also
+            those behind them; below 0: of none. None: there is no group.
     """
 
     prefix: Tensor
@@ -38,3 +41,17 @@ class Setting(NamedTuple):
     forced: Tensor | None = None
     at_once: int | None = None
     normalized: bool = False
+    both_ways: Tensor | None = None
+
+    def columns(self) -> tuple[int, Tensor, Tensor, Tensor]:
+        """Number of columns that are padding in every row, and what stands behind them.
+
+        That is the prefix `[S, T', D]`, columns of padding in front of each row `[S]`, and groups
+        `[S, T']`, see `both_ways`.
+        """
+        blanks = ~self.mask
+        blank = int(blanks.long().cumprod(1).sum(1).min())
+        groups = self.both_ways
+        if groups is None:
+            groups = torch.full_like(blanks, -1, dtype=torch.long)
+        return blank, self.prefix[:, blank:], blanks[:, blank:].sum(1), groups[:, blank:]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 import re
 import zipfile
 from argparse import Namespace
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +19,7 @@ from torch import Tensor
 
 from ..errors import InputError, reason
 
+_FLOATS = {"F16": torch.float16, "BF16": torch.bfloat16, "F64": torch.float64}
 WRAPPED = ("model", "module", "state_dict")  # names under which training scripts put a state dict
 
 
@@ -69,6 +72,20 @@ def read_heads(files: Sequence[Path]) -> dict[str, FileHeader]:
         except Exception as error:
             raise InputError(f"can't read weights {path}: {reason(error)}") from error
     return heads
+
+
+def stored_dtype(folder: Path) -> torch.dtype:
+    """The dtype that most numbers in a folder's safetensors files have.
+
+    It is float32 where there are no such files, or most numbers are in eight bits or fewer.
+    """
+    files, sizes = sorted(folder.glob("*.safetensors")), Counter[str]()
+    for path in files:
+        check_regular(path)
+    for head in read_heads(files).values():
+        sizes[head.dtype] += math.prod(head.shape)
+    most = max(sizes, key=lambda name: sizes[name], default="F32")
+    return _FLOATS.get(most, torch.float32)
 
 
 def read_some(files: Sequence[Path], names: Sequence[str]) -> dict[str, Tensor]:

@@ -1,4 +1,4 @@
-"""A video pipeline's own router as a reward of blocks."""
+"""A video pipeline's own routers as rewards of blocks."""
 
 from __future__ import annotations
 
@@ -51,3 +51,19 @@ class RouterReward:
             return_tensors="pt",
         ).input_ids
         return self.router.read(ids.to(self.router.device))
+
+
+class AdvantageReward(RouterReward):
+    """P(the target would do better) of a drafted block, the same number for each of its frames.
+
+    It is the sigmoid of the mean of what the router says of the frames. Here less is better: see
+    `AdvantageRule`.
+    """
+
+    name = "advantage"
+
+    def score_block(
+        self, prompt: str, frames: Tensor, before: Tensor | None, number: int
+    ) -> Tensor:
+        logits = super().score_block(prompt, frames, before, number)
+        return logits.double().mean().sigmoid().expand(len(logits))

@@ -42,7 +42,9 @@ def build_app(
         title="mmspec", version=__version__, docs_url=None, redoc_url=None, openapi_url=None
     )
     app.state.backend, app.state.limits = backend, limits
-    app.add_middleware(KeyGuard, keys=keys, local=local and not keys, refused=backend.refused)
+    posts = {"/v1/chat/completions": chat, "/v1/images/generations": pictures}
+    guard: dict[str, Any] = {"keys": keys, "local": local and not keys, "posts": [*posts]}
+    app.add_middleware(KeyGuard, refused=backend.refused, **guard)
     app.add_exception_handler(RefusedError, refused)
     app.add_exception_handler(StarletteHTTPException, unknown)
     app.add_exception_handler(Exception, broken)
@@ -50,8 +52,8 @@ def build_app(
     app.add_api_route("/metrics", metrics, methods=["GET"])
     app.add_api_route("/v1/models", models, methods=["GET"])
     app.add_api_route("/v1/models/{name:path}", one_model, methods=["GET"])
-    app.add_api_route("/v1/chat/completions", chat, methods=["POST"])
-    app.add_api_route("/v1/images/generations", pictures, methods=["POST"])
+    for path, route in posts.items():
+        app.add_api_route(path, route, methods=["POST"])
     return app
 
 
@@ -59,7 +61,9 @@ async def health(request: Request) -> Response:
     """Say whether the server can answer, and how many requests wait."""
     backend = _backend(request)
     fine = await backend.healthy()
-    body = {"status": "ok" if fine else "failing", "waiting": await backend.waiting()}
+    body: dict[str, Any] = {"status": "ok" if fine else "failing"}
+    if (waiting := await backend.waiting()) is not None:
+        body["waiting"] = waiting
     return JSONResponse(body, 200 if fine else 503)
 
 
@@ -93,6 +97,7 @@ async def chat(request: Request) -> Response:
         *(asked.temperature, asked.top_p, asked.top_k),
         asked.length(limits),
         asked.stops,
+        asked.seed is not None,
     )
     news = await _submitted(request, name, job, asked.n, asked.seed)
     head = {"id": f"chatcmpl-{secrets.token_hex(12)}", "created": int(time.time()), "model": name}
@@ -134,7 +139,7 @@ async def pictures(request: Request) -> Response:
     asked: PictureRequest = await _body(request, PictureRequest)
     name = _named(request, asked.model, "picture")
     sides = await _checked(lambda: asked.sides(limits))
-    job = PictureAsked(asked.prompt, sides, asked.guidance_scale)
+    job = PictureAsked(asked.prompt, sides, asked.guidance_scale, asked.seed is not None)
     news = await _submitted(request, name, job, asked.n or 1, asked.seed)
     data: list[dict[str, str]] = [{}] * (asked.n or 1)
     usage: dict[str, Any] = {}

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from .batcher import Batcher, BusyError, Runner
 from .jobs import Job, News
-from .metrics import Metrics
+from .metrics import RunMetrics
 from .requests import ServeLimits
 
 __all__ = ["Backend", "BusyError", "ChatAsked", "LocalBackend", "PictureAsked"]
@@ -19,7 +19,11 @@ __all__ = ["Backend", "BusyError", "ChatAsked", "LocalBackend", "PictureAsked"]
 
 @dataclass(frozen=True)
 class ChatAsked:
-    """A conversation to answer, see `VlmPipeline`."""
+    """A conversation to answer, see `VlmPipeline`.
+
+    Attributes:
+        seeded: a draw is to be the one of its seed, however it is reached.
+    """
 
     messages: list[dict[str, Any]]
     temperature: float
@@ -27,6 +31,7 @@ class ChatAsked:
     top_k: int
     limit: int | None
     stops: tuple[str, ...]
+    seeded: bool = True
 
     @property
     def key(self) -> tuple[Any, ...]:
@@ -38,19 +43,34 @@ class ChatAsked:
         drawn = self.limit if self.temperature else None
         return self.temperature, self.top_p, self.top_k, drawn
 
+    @property
+    def free(self) -> bool:
+        """True if any draw of the model's law will do, or there is one answer only."""
+        return not (self.temperature and self.seeded)
+
 
 @dataclass(frozen=True)
 class PictureAsked:
-    """A caption to draw, see `ImagePipeline`."""
+    """A caption to draw, see `ImagePipeline`.
+
+    Attributes:
+        seeded: the picture is to be the one of its seed, however it is reached.
+    """
 
     prompt: str
     sides: tuple[int, int] | None
     guidance_scale: float | None
+    seeded: bool = True
 
     @property
     def key(self) -> tuple[Any, ...]:
         """Captions of equal keys can be drawn together."""
         return self.sides, self.guidance_scale
+
+    @property
+    def free(self) -> bool:
+        """True if any draw of the model's law will do."""
+        return not self.seeded
 
 
 class Backend(Protocol):
@@ -82,8 +102,8 @@ class Backend(Protocol):
     async def healthy(self) -> bool:
         """False if nothing can be answered any more."""
 
-    async def waiting(self) -> int:
-        """The number of requests that wait."""
+    async def waiting(self) -> int | None:
+        """The number of requests that wait; None: nobody here knows."""
 
     async def metrics(self) -> bytes:
         """Figures in Prometheus' form."""
@@ -97,7 +117,7 @@ class LocalBackend:
         runners: Mapping[str, Runner],
         models: Mapping[str, str],
         limits: ServeLimits,
-        metrics: Metrics,
+        metrics: RunMetrics,
     ) -> None:
         self.models, self.limits, self._metrics = models, limits, metrics
         self.batcher = Batcher(runners, limits, metrics)

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from ..errors import InputError
 from .jobs import Job, JobError
-from .metrics import Metrics
+from .metrics import RunMetrics
 from .requests import ServeLimits
 
 logger = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ class Batcher:
     """
 
     def __init__(
-        self, runners: Mapping[str, Runner], limits: ServeLimits, metrics: Metrics
+        self, runners: Mapping[str, Runner], limits: ServeLimits, metrics: RunMetrics
     ) -> None:
         self.runners, self.limits, self.metrics = runners, limits, metrics
         self._waiting: deque[Job] = deque()

@@ -16,13 +16,22 @@ OPEN = ("/health",)  # what needs no key
 
 
 class KeyGuard:
-    """Lets through who shows a key, and bodies that no page of another site can send."""
+    """Lets through who shows a key, and bodies that no page of another site can send.
+
+    Args:
+        posts: paths of routes that take bodies.
+    """
 
     def __init__(
-        self, app: ASGIApp, keys: Sequence[str], local: bool, refused: Callable[[int], None]
+        self,
+        app: ASGIApp,
+        keys: Sequence[str],
+        local: bool,
+        refused: Callable[[int], None],
+        posts: Sequence[str],
     ) -> None:
         self.app, self.keys = app, [key.encode() for key in keys]
-        self.local, self.refused = local, refused
+        self.local, self.refused, self.posts = local, refused, posts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         guarded = scope["type"] == "http" and scope["path"] not in OPEN
@@ -41,7 +50,8 @@ class KeyGuard:
         if self.local and not is_loopback(_host(headers.get(b"host", b""))):
             return JobError(403, "ask by this machine's own name, such as http://127.0.0.1")
         kind = headers.get(b"content-type", b"").split(b";")[0].strip().lower()
-        if scope["method"] == "POST" and kind != b"application/json":
+        posts = scope["method"] == "POST" and scope["path"] in self.posts
+        if posts and kind != b"application/json":
             return JobError(415, "send JSON, with Content-Type: application/json")
         return None
 

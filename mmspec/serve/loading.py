@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Literal
 
 from ..errors import InputError
-from ..methods import PIPELINES, Modality
-from ..pipelines.model_folders import first_able, locate
+from ..methods import PIPELINES, Modality, config_of
+from ..pipelines.model_folders import locate
 from ..registry import check_name, resolve
 from .backend import LocalBackend
 from .batcher import Runner
-from .metrics import Metrics
+from .metrics import Metrics, RunMetrics
 from .requests import ServeLimits
 from .runners import ChatRunner, PictureRunner
 
@@ -34,7 +34,8 @@ class Offered:
     Attributes:
         kind: of its pipeline.
         source: a folder, a hub id, or a name such as "embedded-vlm".
-        method: how it speculates, with settings; None: the default of its kind.
+        method: how it speculates, with settings; None: the default of its kind, left out for
+            batches for which it does not pay, see `load_switch` of the pipelines.
         device: where it runs.
     """
 
@@ -73,7 +74,8 @@ class Offered:
             pipe = kind.from_pretrained(locate(self.source, kind.embedded))
         pipe = pipe.to(self.device)
         pipe.set_progress_bar_config(disable=True)
-        pipe.enable_speculation(self.method or first_able(pipe, modality))
+        # what is named runs
+        pipe.enable_speculation(None if self.method is None else config_of(self.method))
         made = ChatRunner if KINDS[self.kind] == "chat" else PictureRunner
         return made(pipe, metrics, limits)
 
@@ -88,6 +90,6 @@ def local_backend(offered: Sequence[Offered], limits: ServeLimits) -> LocalBacke
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise InputError(f"two models are named {twice!r}; clients could not tell them apart")
-    metrics = Metrics()
+    metrics = RunMetrics()
     runners = {one.name: one.load(metrics, limits) for one in offered}
     return LocalBackend(runners, {one.name: KINDS[one.kind] for one in offered}, limits, metrics)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,17 +14,18 @@ _ROWS = (1, 2, 4, 8, 16, 32, 64)
 
 
 class Metrics:
-    """Counters since the server began; rates of acceptance follow from them."""
+    """Counters of requests since the server began; rates of acceptance follow from them."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         own: dict[str, Any] = {"registry": self.registry}
         self.requests = Counter("mmspec_requests", "Requests by outcome", ["model", "code"], **own)
-        self.waiting = Gauge("mmspec_waiting", "Requests that wait", **own)
-        self.rows = Histogram("mmspec_batch_rows", "Rows of a batch", buckets=_ROWS, **own)
-        self.busy = Counter("mmspec_busy_seconds", "Seconds in which a batch ran", **own)
         self.latency = Histogram(
-            "mmspec_request_seconds", "From arrival to the end", ["model"], buckets=_SECONDS, **own
+            "mmspec_request_seconds",
+            "From arrival to the end",
+            ["model"],
+            buckets=_SECONDS,
+            **own,
         )
         self.first = Histogram(
             "mmspec_first_token_seconds",
@@ -56,14 +56,9 @@ class Metrics:
         self.per_call.labels(*name).set(emitted / max(1, calls))
         self.rate.labels(*name).set(accepted / max(1, drafted))
 
-    def batch(self, jobs: Sequence[Job], seconds: float) -> None:
-        """Hear that a batch is over."""
-        self.rows.observe(sum(job.rows for job in jobs))
-        self.busy.inc(seconds)
-
-    def began(self, job: Job) -> None:
-        """Hear of a job's first token or picture."""
-        self.first.labels(job.model).observe(time.monotonic() - job.arrived)
+    def began(self, model: str, seconds: float) -> None:
+        """Hear of a request's first token or picture, so long after it arrived."""
+        self.first.labels(model).observe(seconds)
 
     def answered(self, model: str, code: int, seconds: float, usage: Mapping[str, Any]) -> None:
         """Hear of a request's end; `usage` is what its last news say, if it was answered."""
@@ -79,3 +74,19 @@ class Metrics:
     def text(self) -> bytes:
         """Text of the figures in Prometheus' form."""
         return generate_latest(self.registry)
+
+
+class RunMetrics(Metrics):
+    """Counters of a process that runs batches itself: its line, their rows and seconds, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        own: dict[str, Any] = {"registry": self.registry}
+        self.waiting = Gauge("mmspec_waiting", "Requests that wait", **own)
+        self.rows = Histogram("mmspec_batch_rows", "Rows of a batch", buckets=_ROWS, **own)
+        self.busy = Counter("mmspec_busy_seconds", "Seconds in which a batch ran", **own)
+
+    def batch(self, jobs: Sequence[Job], seconds: float) -> None:
+        """Hear that a batch is over."""
+        self.rows.observe(sum(job.rows for job in jobs))
+        self.busy.inc(seconds)

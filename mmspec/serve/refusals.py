@@ -35,9 +35,13 @@ async def refused(request: Request, error: Exception) -> Response:
 
 
 async def unknown(request: Request, error: Exception) -> Response:
-    """Answer for routes and methods that there are not."""
+    """Answer for routes and methods that there are not: those that there are."""
     assert isinstance(error, StarletteHTTPException)
-    return error_response(error.status_code, f"{request.method} {request.url.path}: {error.detail}")
+    told = f"{request.method} {request.url.path}: {error.detail}"
+    known = [route.path for route in request.app.routes if route.path.startswith("/v1/")]
+    if error.status_code == 404:
+        told += f"; this server has {', '.join(sorted(path for path in known if '{' not in path))}"
+    return error_response(error.status_code, told)
 
 
 async def broken(request: Request, error: Exception) -> Response:

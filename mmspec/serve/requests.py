@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from ..errors import InputError
 from ..files import to_json
@@ -47,6 +47,16 @@ class ServeLimits:
     rows: int = 16
     waiting: int = 256
     seconds: float = 120.0
+
+
+def _zero(value: float) -> float:
+    """A penalty of none; others would change an answer."""
+    if value:
+        raise ValueError("this server honours 0 alone; leave it out")
+    return value
+
+
+Zero = Annotated[float, AfterValidator(_zero)]
 
 
 class _Body(BaseModel):
@@ -118,8 +128,9 @@ class ChatRequest(_Labelled):
     stop: str | Annotated[list[str], Field(max_length=4)] | None = None
     stream: bool = False
     stream_options: StreamOptions | None = None
-    frequency_penalty: Annotated[float, Field(ge=0, le=0)] | None = None
-    presence_penalty: Annotated[float, Field(ge=0, le=0)] | None = None
+    frequency_penalty: Zero | None = None
+    presence_penalty: Zero | None = None
+    parallel_tool_calls: Any = None  # there are no tools to call
     logprobs: Literal[False] | None = None
     response_format: dict[Literal["type"], Literal["text"]] | None = None
 
@@ -179,6 +190,9 @@ class PictureRequest(_Labelled):
     size: str | None = None
     response_format: Literal["b64_json"] | None = None
     output_format: Literal["png"] | None = None
+    quality: Literal["auto", "standard"] | None = None  # what others' scripts say for "as usual"
+    background: Literal["auto"] | None = None
+    moderation: Literal["auto", "low"] | None = None
     seed: Seed | None = None
     guidance_scale: Annotated[float, Field(ge=1, le=30)] | None = None
 
@@ -213,7 +227,8 @@ def parsed(kind: type[_Body], body: bytes) -> Any:
         where = ".".join(map(str, first["loc"]))
         if first["type"] == "extra_forbidden":
             raise InputError(f"this server does not honour {where}; leave it out") from None
-        raise InputError(f"{where or 'the body'}: {first['msg']}") from None
+        told = first["msg"].removeprefix("Value error, ")
+        raise InputError(f"{where or 'the body'}: {told}") from None
 
 
 def _picture(url: str) -> tuple[bytes, int]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -11,6 +13,7 @@ from PIL import Image
 
 from ..engine.draft import Context
 from ..engine.stats import SpecStats
+from ..pipelines.load_switch import any_sample
 from .jobs import Job, News
 from .metrics import Metrics
 from .requests import ServeLimits
@@ -48,18 +51,19 @@ class ChatRunner:
                 _tell(job, choice, line.add(tokens))
                 if id(job) not in begun:
                     begun.add(id(job))
-                    self.metrics.began(job)
+                    self.metrics.began(job.model, time.monotonic() - job.arrived)
             return job.idle or line.finish is not None
 
-        out = self.pipe(
-            [job.asked.messages for job, _ in rows],
-            max_new_tokens=max(line.limit for line in lines),
-            temperature=first.temperature,
-            top_k=first.top_k,
-            top_p=first.top_p,
-            generator=_generators(rows),
-            callback_on_step_end=_watching(hear),
-        )
+        with _free(jobs):
+            out = self.pipe(
+                [job.asked.messages for job, _ in rows],
+                max_new_tokens=max(line.limit for line in lines),
+                temperature=first.temperature,
+                top_k=first.top_k,
+                top_p=first.top_p,
+                generator=_generators(rows),
+                callback_on_step_end=_watching(hear),
+            )
         for job in jobs:
             own = [n for n, (other, _) in enumerate(rows) if other is job]
             if job.idle and any(lines[n].finish is None for n in own):
@@ -95,21 +99,27 @@ class PictureRunner:
         def after_round(pipe: Any, *_: Any) -> None:
             pipe.interrupt = all(job.idle for job in jobs)
 
-        out = self.pipe(
-            [job.asked.prompt for job, _ in rows],
-            generator=_generators(rows),
-            callback_on_step_end=after_round,
-            **own,
-        )
+        with _free(jobs):
+            out = self.pipe(
+                [job.asked.prompt for job, _ in rows],
+                generator=_generators(rows),
+                callback_on_step_end=after_round,
+                **own,
+            )
         for job in jobs:
             mine = [n for n, (other, _) in enumerate(rows) if other is job]
             if job.idle:
                 job.fail(*job.cut)
                 continue
-            self.metrics.began(job)
+            self.metrics.began(job.model, time.monotonic() - job.arrived)
             for n in mine:
                 job.say(News("picture", rows[n][1], _png(out.images[n])))
             _end(job, out.stats, mine, 0, 0, len(rows))
+
+
+def _free(jobs: Sequence[Job]) -> AbstractContextManager[None]:
+    """Around a batch, let the pipeline choose how to draft, unless somebody keeps a seed."""
+    return any_sample(all(job.asked.free for job in jobs))
 
 
 def _rows(jobs: Sequence[Job]) -> list[Answered]:

@@ -12,11 +12,12 @@ import time
 import urllib.request
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from ..errors import InputError, absent
 from .app import build_app
-from .backend import BusyError
+from .backend import BusyError, ChatAsked
 from .batcher import BROKEN
 from .jobs import JobError, News
 from .loading import KINDS, Offered, local_backend
@@ -75,19 +76,22 @@ class RayBackend:
     """
 
     def __init__(self, models: Mapping[str, str], handle: Any, seconds: float) -> None:
-        self.models, self._handle, self._metrics = models, handle, Metrics()
+        self.models, self._handle = models, handle
+        self._metrics = Metrics()  # what waits and runs is in Ray's own figures
         self.seconds = seconds
 
     async def submit(
         self, model: str, asked: Any, rows: int, seeds: list[int], seconds: float | None = None
     ) -> AsyncGenerator[News, None]:
         until = time.monotonic() + (self.seconds if seconds is None else seconds)
+        if isinstance(asked, ChatAsked):  # asked again, it goes on where it was
+            asked = replace(asked, seeded=True)
         return self._news(model, asked, rows, seeds, until)
 
     async def _news(
         self, model: str, asked: Any, rows: int, seeds: list[int], until: float
     ) -> AsyncGenerator[News, None]:
-        told = Told(rows)
+        told, arrived, begun = Told(rows), time.monotonic(), False
         for _ in range(1 + RESTARTS):
             left = until - time.monotonic()
             job = model, asked, rows, seeds, left
@@ -100,6 +104,9 @@ class RayBackend:
                         return
                     value = JobError(*value) if kind == "error" else value
                     for one in told.new(News(kind, choice, value)):
+                        if not begun and one.kind in ("text", "picture"):
+                            begun = True
+                            self._metrics.began(model, time.monotonic() - arrived)
                         yield one
                         if one.kind in ("usage", "error"):
                             return
@@ -128,8 +135,8 @@ class RayBackend:
     async def healthy(self) -> bool:
         return True  # of the front; Ray looks after the replicas
 
-    async def waiting(self) -> int:
-        return 0  # they wait with the replicas, whose queues Ray's own figures show
+    async def waiting(self) -> int | None:
+        return None  # they wait with the replicas
 
     async def metrics(self) -> bytes:
         return self._metrics.text()
@@ -169,6 +176,33 @@ class Told:
             yield news
 
 
+def model_deployment(limits: ServeLimits, replicas: tuple[int, int]) -> Any:
+    """The replicas' deployment, still without what it offers.
+
+    Args:
+        limits: the rows of a batch are what a replica is to be busy with, and twice as many the
+            most that it takes at a time.
+        replicas: least and most; between them their number follows the load.
+    """
+    least, most = replicas
+    number: dict[str, Any] = {"num_replicas": least}
+    if most > least:
+        number = {
+            "autoscaling_config": {
+                "min_replicas": least,
+                "max_replicas": most,
+                "target_ongoing_requests": limits.rows,
+            }
+        }
+    return serve.deployment(
+        Replica,
+        name=MODEL,
+        max_ongoing_requests=2 * limits.rows,
+        max_queued_requests=limits.waiting,
+        **number,
+    )
+
+
 @contextmanager
 def scaled_out(
     offered: Sequence[Offered],
@@ -192,23 +226,7 @@ def scaled_out(
         InputError: the replicas can't start.
     """
     models = {one.name: KINDS[one.kind] for one in offered}
-    least, most = replicas
-    number: dict[str, Any] = {"num_replicas": least}
-    if most > least:
-        number = {
-            "autoscaling_config": {
-                "min_replicas": least,
-                "max_replicas": most,
-                "target_ongoing_requests": limits.rows,
-            }
-        }
-    model = serve.deployment(
-        Replica,
-        name=MODEL,
-        max_ongoing_requests=2 * limits.rows,
-        max_queued_requests=limits.waiting,
-        **number,
-    ).bind(list(offered), limits)
+    model = model_deployment(limits, replicas).bind(list(offered), limits)
 
     def front() -> Any:
         handle = serve.get_deployment_handle(MODEL, app_name=NAME)
@@ -226,7 +244,7 @@ def scaled_out(
         ray.init(address=address, ignore_reinit_error=True, include_dashboard=False)
         serve.start(http_options={"host": host, "port": port})
         serve.run(ingress.bind(model), name=NAME, route_prefix="/", blocking=False)
-    except (RayError, RuntimeError, ConnectionError) as error:
+    except Exception as error:  # of a machine that is too busy, Ray raises it as such
         _end(address)
         raise InputError(
             f"the replicas can't start: {str(error).strip().splitlines()[-1]}"
@@ -252,6 +270,8 @@ def _check_reachable(host: str, port: int) -> None:
 
 def _end(address: str | None) -> None:
     """End what was started: on a cluster of others this application alone."""
+    if not ray.is_initialized():  # Serve would start a cluster to look for itself
+        return
     if address is not None:
         serve.delete(NAME)
         return

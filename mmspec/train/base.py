@@ -21,15 +21,29 @@ OUTER = (
     *("embed", "shared", "output", "relative_attention_bias"),
     *("z_proj", "input_proj", "final_layer", "time_projection", "head.head"),
 )
+SETTLE = 300  # first steps of a target that goes on
 
 
 class Captioned(nn.Module):
-    """A transformer and its caption encoder, trained as one or beside a frozen one."""
+    """A transformer and its caption encoder, which was trained before and stays as it is."""
 
     def __init__(self, transformer: Any, text_encoder: T5EncoderModel) -> None:
         super().__init__()
         self.transformer: Any = transformer
-        self.text_encoder = text_encoder
+        self.text_encoder = text_encoder.requires_grad_(False)
+
+    def settle(self, step: int, readers: Sequence[str]) -> None:
+        """Let all of the transformer learn, or in the first steps only what reads captions.
+
+        For a target that goes on: its caption encoder and the reader of its patches may be new, and
+        the rest would unlearn before these lead anywhere.
+
+        Args:
+            step: of the run.
+            readers: parts of the names of the weights that read captions.
+        """
+        for name, weight in self.transformer.named_parameters():
+            weight.requires_grad_(step >= SETTLE or any(part in name for part in readers))
 
 
 class BaseRecipe:
@@ -47,13 +61,11 @@ class BaseRecipe:
         name: of the component.
         texts: of its card, where they are always the same.
         tokenizer: of the captions.
-        teaches_encoder: whether the pipeline receives the caption encoder of a `Captioned` model.
         adamw: weight decay, where AdamW alone moves all weights; None: see `hybrid_optimizers`.
     """
 
     model: Any
     tokenizer: Any
-    teaches_encoder = True
     name: str
     texts: ClassVar[dict[str, str]]
     origin: Path | None = None
@@ -103,9 +115,6 @@ class BaseRecipe:
     def export(self, model: nn.Module, record: dict[str, Any]) -> None:
         model = model.half()
         if isinstance(model, Captioned):
-            if self.teaches_encoder:
-                ship(self.pipeline, "text_encoder", model.text_encoder, self.kind)
-                ship(self.pipeline, "tokenizer", self.tokenizer, self.kind)
             model = model.transformer
         folder = ship(self.pipeline, self.name, model, self.kind)
         write_card(folder, record=record, **self.card(record))

@@ -14,6 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+EMPTY = 0.1  # weight of patches that show nothing, most of them, for targets that draw
+
 
 class PatchReader(nn.Module):
     """Reads labels of patches from hidden states of width D.

@@ -32,6 +32,8 @@ class Stage:
         config: fields of `TrainConfig` whose defaults are its own.
         options: what a user may give, and the recipe's arguments that take it.
         arguments: others of the recipe's arguments, or what one is where a user gives nothing.
+        behind: a component that the next stages are built on: without it a run of all stages does
+            not begin.
         parallel: whether several processes may train it together: whatever it learns, it learns
             from gradients.
     """
@@ -41,6 +43,7 @@ class Stage:
     options: Mapping[str, str] = field(default_factory=dict)
     arguments: Mapping[str, Any] = field(default_factory=dict)
     parallel: bool = False
+    behind: str | None = None
 
 
 _FIELDS = {field.name for field in fields(TrainConfig)} - {"out"}
@@ -54,16 +57,17 @@ def _stage(
     Args:
         options: what a user may give, such as "init size:resolution": where the recipe's argument
             has another name it stands behind the colon.
-        others: `parallel`, fields of `TrainConfig`, or arguments of the recipe.
+        others: `parallel`, `behind`, fields of `TrainConfig`, or arguments of the recipe.
     """
     named = (option.partition(":") for option in options.split())
     taken = {option: argument or option for option, _, argument in named}
     config = {"steps": steps, "batch_size": batch, "ema": ema}
     config |= {key: others.pop(key) for key in [*others] if key in _FIELDS}
-    parallel = others.pop("parallel", False)
-    return Stage(f"mmspec.train.{recipe}", config, taken, others, parallel)
+    parallel, behind = others.pop("parallel", False), others.pop("behind", None)
+    return Stage(f"mmspec.train.{recipe}", config, taken, others, parallel, behind)
 
 
+_captions = partial(_stage, "caption_encoder:CaptionEncoderRecipe", 800, 128, options="init rate")
 _SIZED = "init size:resolution"
 _HEAD = "init data settings rate max_new_tokens objective reference keep"
 # any number of processes train them
@@ -77,11 +81,14 @@ _head = partial(_shared, steps=4000, batch=16, options=_HEAD, evaluate_every=250
 _vlm_head = partial(_head, "vlm.head:VlmHeadRecipe")
 _text_head = partial(_head, "text.head:TextHeadRecipe")
 _SMALL = "init data settings rate max_new_tokens"
+_ALIGNED = f"{_SMALL} objective reference"
 _text_drafter = partial(_shared, steps=4000, batch=16, evaluate_every=250)
+_routing = partial(_stage, steps=1000, batch=256, options="settings rate", evaluate_every=100)
 _HEADS = {name: part for name, part in parts("head").items() if part.trained}
 _UPSAMPLER = "image.upsampler:ImageUpsamplerRecipe"
 _SPATIAL = "image.spatial_heads:ImageSpatialRecipe"
 _ADAPTER = "vlm.adapter:VlmAdapterRecipe"
+_VIDEO_ADVANTAGE = "video.advantage:VideoAdvantageRecipe"
 _VIDEO_VAE = "video.autoencoder:VideoAutoencoderRecipe"
 # stages in the order in which they build on each other, by recipe
 STAGES: dict[str, dict[str, Stage]] = {
@@ -89,24 +96,29 @@ STAGES: dict[str, dict[str, Stage]] = {
         "vq_model": _stage("image.tokenizer:ImageTokenizerRecipe", 1600, 16, 0.995, "init rate")
     },
     "image-target": {
+        "captions": _captions(behind="vq_model"),
         "sibling": _drawing(3800, 64, name="sibling"),
         "transformer": _drawing(3000, 24, name="transformer", init="sibling"),
     },
     "image-drafter": {"drafter": _stage("image.drafter:ImageDrafterRecipe", 6000, 16)},
+    "image-rows": {"row_drafter": _stage("image.row_drafter:ImageRowDrafterRecipe", 6000, 16)},
     "image-upsampler": {"upsampler": _stage(_UPSAMPLER, 3000, 32, options=_SIZED)},
     "image-spatial": {"spatial": _stage(_SPATIAL, 4000, 16, options="init")},
     "image-head": {"eagle": _stage("image.eagle_head:EagleRecipe", 6000, 8)},
     "kl-autoencoder": {"vae": _learned("continuous.autoencoder:KlAutoencoderRecipe", 2500, 32)},
     "mar": {
+        "captions": _captions(kind="ContinuousImagePipeline", behind="vae"),
         "target": _learned("continuous.target:MarTargetRecipe", 4000, 64),
         "drafter": _learned("continuous.drafter:MarDrafterRecipe", 6000, 32),
     },
     # a number tells of 64, not of 12 as those of `kl-autoencoder`
     "video-autoencoder": {"vae": _learned(_VIDEO_VAE, 12000, 3, divergence=2e-4, squared=8.0)},
     "video": {
+        "captions": _captions(world="clips", kind="VideoPipeline", behind="vae"),
         "target": _video(name="transformer"),
         "drafter": _video(name="drafter"),
         "router": _stage("video.router:VideoRouterRecipe", 800, 4, options="init rate"),
+        "advantage": _stage(_VIDEO_ADVANTAGE, 800, 4, options="init rate", evaluate_every=100),
     },
     "clip": {"clip": _stage("clip:ClipRecipe", 1400, 256, workers=1)},
     "vlm": {
@@ -118,11 +130,19 @@ STAGES: dict[str, dict[str, Stage]] = {
     },
     "vlm-adapter": {"adapter": _shared(_ADAPTER, 3000, 4, options="language rate", workers=1)},
     "vlm-judge": {"judge": _stage("vlm.judge:VlmJudgeRecipe", 1500, 512, options="settings rate")},
+    "vlm-router": {
+        "router": _routing("vlm.step_router:VlmRouterRecipe"),
+        "advantage_router": _routing("vlm.step_router:VlmAdvantageRecipe"),
+    },
     "vlm-head": {name: _vlm_head(method=name) for name in _HEADS},
     "text-head": {name: _text_head(method=name) for name, part in _HEADS.items() if not part.sees},
     "text-drafter": {
         "pretrain": _text_drafter("text.drafter:TextPretrainRecipe", options=_SMALL),
-        "align": _text_drafter("text.drafter:TextAlignRecipe", options=f"{_SMALL} objective"),
+        "align": _text_drafter("text.drafter:TextAlignRecipe", options=_ALIGNED),
+    },
+    "text-masked-drafter": {
+        "denoise": _text_drafter("text.masked:TextDenoiseRecipe", options=_SMALL),
+        "refine": _text_drafter("text.masked:TextRefineRecipe", options=_SMALL),
     },
 }
 OPTIONS = {
@@ -130,12 +150,12 @@ OPTIONS = {
     "size": "a size",
     "data": "data of one's own",
     "language": "a language model (language)",
-    "settings": "settings of a head, a drafter or a judge",
+    "settings": "settings of a head, a drafter, a judge or a router",
     "rate": "a learning rate",
     "keep": "a share of the first weights to keep",
     "max_new_tokens": "a length of answers (max_new_tokens)",
     "objective": "a loss on laws (objective)",
-    "reference": "a head to choose places by (reference)",
+    "reference": "a head or a drafter to choose places by (reference)",
 }
 
 
@@ -162,20 +182,18 @@ def train(
         InputError: a name is unknown, a stage does not take an option, the folder's weights are
             packed, another run writes there, or a checkpoint in it is of other settings.
     """
-    check_name("recipe", name, STAGES)
+    given = {key: value for key, value in given.items() if value is not None}
+    changes = {key: given.pop(key) for key in [*given] if key in _FIELDS}
+    stages = chosen(name, stage, given)
     if is_packed(pipeline):
         raise InputError(
             f"{pipeline} rests in eight bits; train in a copy made by "
             f"`python -m mmspec.models.eight_bit unpack {pipeline} OUT`"
         )
-    stages = STAGES[name]
-    if stage is not None:
-        check_name("stage", stage, stages)
-        stages = {stage: stages[stage]}
-    given = {key: value for key, value in given.items() if value is not None}
-    changes = {key: given.pop(key) for key in [*given] if key in _FIELDS}
-    for option in given:
-        _check_option(option, stages.values())
+    if stage is None:
+        for behind in filter(None, (how.behind for how in stages.values())):
+            if not (pipeline / behind).is_dir():
+                raise InputError(f"{pipeline} holds no {behind}, which {name} is built on")
     processes = Processes.launched(changes.get("device", TrainConfig.device))
     for component, how in stages.items():
         if processes.count > 1 and not how.parallel:
@@ -186,6 +204,27 @@ def train(
             for component, how in stages.items()
         ]
     return records if processes.first else []
+
+
+def chosen(name: str, stage: str | None, options: Iterable[str]) -> dict[str, Stage]:
+    """The stages that a run trains, by component.
+
+    Args:
+        name, stage: see `train`.
+        options: names of what is given beside fields of `TrainConfig`.
+
+    Raises:
+        InputError: a name is unknown, or they do not take an option.
+    """
+    check_name("recipe", name, STAGES)
+    stages = STAGES[name]
+    if stage is not None:
+        check_name("stage", stage, stages)
+        stages = {stage: stages[stage]}
+    for option in options:
+        if option not in _FIELDS:
+            _check_option(option, stages.values())
+    return stages
 
 
 def _train(
@@ -216,8 +255,8 @@ def _train(
 def _check_option(option: str, stages: Iterable[Stage]) -> None:
     """Raise an `InputError` unless there is one stage, and it takes the option."""
     check_name("option", option, OPTIONS)
-    chosen = list(stages)
-    if len(chosen) > 1 or option not in chosen[0].options:
+    found = list(stages)
+    if len(found) > 1 or option not in found[0].options:
         takers = [
             f"{', '.join(stage for stage in known if option in known[stage].options)} of {name}"
             for name, known in STAGES.items()

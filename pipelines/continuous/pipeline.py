@@ -32,6 +32,7 @@ from ..base import (
     row_seeds,
 )
 from ..costs import Costs
+from ..load_switch import switched
 from ..output import ContinuousOutput
 from ..prompts import Labels, check_between, check_tensor_inputs, negatives, told
 from .speculation import ContinuousSpeculation, check_plan
@@ -88,6 +89,14 @@ class ContinuousImagePipeline(SpeculativePipeline):
             check_channels("the text encoder's features", wide, config.caption_dim)
         check_same("drafter", drafter, transformer, _SAME)
 
+    def enable_vae_slicing(self) -> None:
+        """Decode pictures one by one, which takes less memory."""
+        self.vae.enable_slicing()
+
+    def disable_vae_slicing(self) -> None:
+        """Decode all pictures at once."""
+        self.vae.disable_slicing()
+
     @property
     def captioned(self) -> bool:
         """True if the target is told captions, False if classes."""
@@ -104,6 +113,7 @@ class ContinuousImagePipeline(SpeculativePipeline):
         return int(self.transformer.config.grid) * downsample_factor(self.vae)
 
     @checked
+    @switched
     @torch.inference_mode()
     def __call__(
         self,

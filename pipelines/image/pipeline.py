@@ -59,6 +59,7 @@ class ImagePipeline(TokenImagePipeline):
         upsampler: scales the sibling's tokens up, for "mulo-sd".
         eagle: one-layer head on the target's features, for "eagle".
         spatial: heads that look below and to the right, for "spatial-sd".
+        row_drafter: masked transformer of the same vocabulary, for "maskgit-rows".
     """
 
     embedded = "image"
@@ -75,9 +76,11 @@ class ImagePipeline(TokenImagePipeline):
         upsampler: LatentUpsampler | None = None,
         eagle: EagleHead | None = None,
         spatial: SpatialHeads | None = None,
+        row_drafter: LlamaGenTransformer | None = None,
     ) -> None:
         super().__init__(locals())
         check_same("drafter", drafter, transformer, _SAME)
+        check_same("row_drafter", row_drafter, transformer, _SAME)
         check_same("sibling", sibling, transformer, _SAME)
         if self.captioned:
             check_captioned(text_encoder, tokenizer)

@@ -16,8 +16,7 @@ from ...devices import wait
 from ...draft.feature.eagle import EagleModel
 from ...draft.guarded import GuardedDrafter
 from ...draft.image.grid import GridDrafter
-from ...draft.tree.successors import SuccessorTable
-from ...draft.tree.trigrams import LivingTrigrams
+from ...draft.tree.living_tables import LivingTables
 from ...engine.accept.local import LocalRule
 from ...engine.accept.unverified import UnaskedTarget
 from ...engine.coins import ProductionCoins
@@ -41,6 +40,7 @@ from ...models.transformers.causal import CausalDecoder
 from ..arguments import checked
 from ..base import OnStep, SpeculativePipeline, owned, row_seeds
 from ..costs import Costs
+from ..load_switch import switched
 from ..memory import within_budget
 from ..output import ImageOutput, ImageStats
 from ..parts import finish, nearest_codes, pruning, token_offers
@@ -78,15 +78,14 @@ class TokenImagePipeline(SpeculativePipeline):
     """
 
     instead: ClassVar = SpeculativePipeline.instead | {
-        "num_inference_steps": "a picture of tokens takes as many calls as its method needs; leave "
-        "it out"
+        "num_inference_steps": "a picture takes the calls that its method needs; leave it out"
     }
 
     def __init__(self, declared: Mapping[str, Any]) -> None:
         super().__init__(declared)
         self._costs = Costs()
         self._near = Neighbours()
-        self._table, self._trigrams = SuccessorTable(), LivingTrigrams()
+        self._living = LivingTables()
 
     @property
     def class_count(self) -> int | None:
@@ -108,6 +107,7 @@ class TokenImagePipeline(SpeculativePipeline):
         """Adapter of a network's family, for the target or the drafter."""
 
     @checked
+    @switched
     @torch.inference_mode()
     def __call__(
         self,
@@ -139,7 +139,7 @@ class TokenImagePipeline(SpeculativePipeline):
                 the family's own.
             num_images_per_prompt: pictures per caption.
             generator: one for all pictures, or a list with one each; the same seed gives the same
-                picture, alone or in a batch (but for goodput lengths: clock and batch choose them).
+                picture, alone or in a batch (but for goodput and faser lengths: the clock decides).
             output_type: "pil", "np", "pt" or "tokens": the codes, without forced tokens.
             return_dict: an `ImageOutput`, else the tuple (images, stats).
             callback_on_step_end: called as `callback(pipe, round, tokens so far, {"context": …,
@@ -160,8 +160,7 @@ class TokenImagePipeline(SpeculativePipeline):
         check_between("guidance_scale", guidance_scale, 0, 100)
         check_sampling(temperature, top_k, top_p)
         config = self.check_speculation(self.speculation)
-        if config.drafter_only:
-            network = self.drafter
+        network = self.drafter if config.drafter_only else network
         rows = len(captions) * num_images_per_prompt
         seeds = row_seeds(generator, rows)
         stats = ImageStats()
@@ -235,8 +234,7 @@ class TokenImagePipeline(SpeculativePipeline):
         model.start(len(prompt))
         if not grid.free:
             tokens = grid.tokens(tokens)
-        inputs = torch.cat([tokens[:, :1], tokens[:, :-1]], dim=1)
-        laws = model.extend(inputs, [-1] * len(prompt))
+        laws = model.extend(torch.cat([tokens[:, :1], tokens[:, :-1]], dim=1), [-1] * len(prompt))
         return laws if grid.free else laws[:, grid.forced < 0]
 
     def _engine(
@@ -246,8 +244,9 @@ class TokenImagePipeline(SpeculativePipeline):
         most = config.draft_size(grid.stride).most_read
         target = self._guided(network, drawing, most, config.weights)
         model: GuidedDecoder | None = None
-        if "drafter" in config.needs:
-            model = self._guided(self.drafter, drawing, most, config.config.draft_weights)
+        for part, weights in (("drafter", config.config.draft_weights), ("row_drafter", None)):
+            if part in config.needs:
+                model = self._guided(self.components[part], drawing, most, weights)
         if "eagle" in config.needs:
             model = EagleModel(self.head("eagle", target.decoder), target)
         config = within_budget(config, target, model, family.vocab_size, grid.stride)
@@ -263,8 +262,7 @@ class TokenImagePipeline(SpeculativePipeline):
             experience=partial(self._costs.experience, config, target, model, grid.stride, rounded),
             rounded=lambda: rounded,
             fuzzy=lambda: self.decoder(self.drafter, config.config.draft_weights).fuzzy,
-            table=lambda: self._table,
-            trigrams=lambda: self._trigrams,
+            **self._living.offers(not warp.temperature),
             scaled_up=lambda: self.scaled_up(drawing, config, stats),
             spatial=lambda: self.head("spatial", target.decoder),
         )
@@ -328,8 +326,8 @@ class TokenImagePipeline(SpeculativePipeline):
 
     def _rounded(self, network: nn.Module, config: ResolvedConfig) -> Any:
         """The network on rounded weights, over the caches of its decoder."""
-        decoder, weights = self.decoder(network, config.weights), config.draft_weights
-        return self.built(network, decoder, lambda: decoder.rounded(weights), f"{weights} beside")
+        decoder, how = self.decoder(network, config.weights), config.draft_copy
+        return self.built(network, decoder, lambda: decoder.rounded(*how), f"{how} beside")
 
     @contextmanager
     def _repacked(self, network: nn.Module, config: ResolvedConfig) -> Iterator[None]:

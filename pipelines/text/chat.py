@@ -42,8 +42,12 @@ class Chat:
             call: arguments of `TextPipeline.__call__`.
 
         Raises:
-            InputError: see there; the conversation is as before.
+            InputError: see there, or it is among what a conversation gives itself; the conversation
+                is as before.
         """
+        for name in ("prompt", "memory"):
+            if name in call:
+                raise InputError(f"a conversation gives the pipeline its own {name}; leave it out")
         told = [*self.messages, {"role": "user", "content": text}]
         out = self.pipe(told, memory=self.memory, **call)
         assert isinstance(out, VlmOutput)

@@ -13,11 +13,13 @@ from transformers.generation.streamers import BaseStreamer
 from ...errors import InputError
 from ...models.heads.judge import JudgeHead
 from ...models.heads.published.head import PublishedHead
+from ...models.heads.step_router import StepRouter
 from ...models.transformers.gguf import SUFFIX, load_gguf
 from ...models.transformers.text_folder import TOKENIZER, load_text
 from ...models.transformers.text_inputs import process_texts
 from ..arguments import checked, is_chat
 from ..base import OnStep
+from ..load_switch import switched
 from ..loading import Loading
 from ..output import VlmOutput, VlmStats
 from ..vlm.answering import AnsweringPipeline, check_how
@@ -41,6 +43,8 @@ class TextPipeline(AnsweringPipeline):
             among those that both have, and reads the prompt in its own.
         heads: draft heads by name, for methods that have one.
         judge: of drafted tokens, for methods that ask one.
+        router, advantage_router: of drafted steps, for methods that ask one: how good a step is by
+            itself, and whether the model would do better.
 
     Raises:
         InputError: a head has another's name.
@@ -63,6 +67,8 @@ class TextPipeline(AnsweringPipeline):
         heads: Mapping[str, PublishedHead] | None = None,
         drafter_tokenizer: PreTrainedTokenizerBase | None = None,
         judge: JudgeHead | None = None,
+        router: StepRouter | None = None,
+        advantage_router: StepRouter | None = None,
     ) -> None:
         super().__init__(locals())
 
@@ -77,19 +83,20 @@ class TextPipeline(AnsweringPipeline):
         own = [name for name in ("model", "tokenizer") if name not in loading.parts]
         if folder.is_file():
             return load_gguf(folder, loading.dtype, own)
-        parts = load_text(folder, loading.dtype, own, loading.variant)
+        parts = load_text(folder, loading.dtype, own, loading.variant, "answers")
         home = folder / "drafter"
         if home.is_dir() and "drafter" not in loading.parts:
             own = ["model"]
             if "drafter_tokenizer" not in loading.parts and (home / TOKENIZER).is_file():
                 own.append("tokenizer")
-            drafter = load_text(home, loading.dtype, own, loading.variant)
+            drafter = load_text(home, loading.dtype, own, loading.variant, masked="drafts")
             parts["drafter"] = drafter["model"]
             if "tokenizer" in drafter:
                 parts["drafter_tokenizer"] = drafter["tokenizer"]
         return parts | cls.load_heads(folder, loading)
 
     @checked
+    @switched
     @torch.inference_mode()
     def __call__(
         self,
@@ -116,7 +123,7 @@ class TextPipeline(AnsweringPipeline):
             temperature, top_k, top_p: warpers; temperature 0 is greedy; top_k 0: all tokens.
             stop: strings that end an answer, which keeps them.
             generator: one for all answers, or a list with one each; the same seed gives the same
-                answer, alone or in a batch (but for goodput lengths: clock and batch choose them).
+                answer, alone or in a batch (but for goodput and faser lengths: the clock decides).
             streamer: of transformers; it is given tokens as soon as every answer has them.
             return_dict: a `VlmOutput`, else the tuple (text, stats).
             callback_on_step_end: called as `callback(pipe, round, tokens so far, {"context": …,

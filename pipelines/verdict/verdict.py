@@ -10,11 +10,12 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar, NoReturn, Protocol
 
 from ...engine.laws import Contract
 from ...errors import InputError
 from ..arguments import check_value, checked
+from ..habits import METHODS, MOVES, refuses
 
 
 class VerdictJudge(Protocol):
@@ -125,6 +126,16 @@ def verdict_prompt(question: str, opinions: Sequence[Opinion]) -> str:
     return "\n".join([f"Question: {question}\n", *paths, task])
 
 
+_EACH = "its experts and its judge are models of their own; do it with each of them"
+_CALL = "call it: verdict(images, question)"
+_HABITS = dict.fromkeys((*METHODS, *MOVES, "enable_speculation", "disable_speculation"), _EACH) | {
+    **dict.fromkeys(("generate", "chat", "predict", "forward"), _CALL),
+    "from_pretrained": "load the experts and the judge, and give them to the class",
+    "save_pretrained": "save its experts' and its judge's models",
+}
+
+
+@refuses(_HABITS)
 class SpeculativeVerdict:
     """Speculative Verdict: experts answer, consensus chooses among them, and a judge decides.
 
@@ -140,6 +151,26 @@ class SpeculativeVerdict:
     Raises:
         InputError: there are no experts, two have one name, or `keep` is no count.
     """
+
+    instead: ClassVar[dict[str, str]] = {
+        "image": "give it as images",
+        "prompt": "give it as question, and give images",
+        "text": "give it as question",
+        **dict.fromkeys(
+            ("max_new_tokens", "temperature", "num_inference_steps", "generator"),
+            "each expert has limits of its own; give it where you make them",
+        ),
+    }
+
+    @property
+    def device(self) -> NoReturn:
+        """Raises an `InputError`: its models may be on several."""
+        raise InputError(f"SpeculativeVerdict takes no device: {_EACH}")
+
+    @property
+    def dtype(self) -> NoReturn:
+        """Raises an `InputError`: its models may be of several."""
+        raise InputError(f"SpeculativeVerdict takes no dtype: {_EACH}")
 
     def __init__(
         self,

@@ -16,10 +16,12 @@ from ...engine.draft import Context, Interrupted
 from ...errors import InputError
 from ...files import read_object
 from ...methods import Modality, ResolvedConfig, SpecConfig
-from ...methods.parts.blocks import RewardOptions
+from ...methods.parts.blocks import JudgedOptions
+from ...methods.parts.routing import ADVANTAGE_ROUTER
 from ...models.loading import load_component
 from ...models.wan.clips import WanClips
 from ...models.wan.frame_router import FrameRouter
+from ...models.wan.oracle_target import OracleTarget
 from ...models.wan.published import load_wan
 from ...models.wan.target import VideoTarget
 from ...models.wan.transformer import WanTransformer
@@ -28,9 +30,10 @@ from ...registry import check_name
 from ...rewards.base import BlockReward, Reward
 from ...rewards.frames import FrameJudge
 from ...rewards.registry import REWARDS, check_threshold, load_reward, reward_names
-from ...rewards.router import RouterReward
+from ...rewards.router import AdvantageReward, RouterReward
 from ..arguments import checked
 from ..base import OnStep, SpeculativePipeline, check_channels, check_same, owned
+from ..load_switch import switched
 from ..output import VideoBlock, VideoOutput
 from ..prompts import captions_of, check_between, check_tensor_inputs, negatives
 from . import components
@@ -52,9 +55,11 @@ class VideoPipeline(SpeculativePipeline):
         drafter: a cheaper model of the same latents, blocks and text features: a smaller one, or
             one of fewer steps, without guidance.
         router: guesses how near the drafter's frames are to the target's own; reward "router".
+        advantage_router: guesses how likely the target would do better than the drafter.
 
     Attributes:
-        reward: judges frames in place of the one that `SpecConfig.reward` names; None: that one.
+        reward: judges frames in place of the one that `SpecConfig.reward` names; None: that one. A
+            method that names none does not ask it.
 
     Raises:
         InputError: the parts do not fit each other.
@@ -78,19 +83,22 @@ class VideoPipeline(SpeculativePipeline):
         tokenizer: PreTrainedTokenizerFast,
         drafter: WanTransformer | None = None,
         router: FrameRouter | None = None,
+        advantage_router: FrameRouter | None = None,
     ) -> None:
         super().__init__(locals())
         config, wide = transformer.config, text_encoder.config.d_model
         check_channels("the autoencoder's latents", vae.config.z_dim, config.in_dim)
         check_channels("the text encoder's features", wide, config.text_dim)
         check_same("drafter", drafter, transformer, _SAME)
-        if router is not None and router.config.vocab_size < len(tokenizer):
-            known = router.config.vocab_size
-            raise InputError(f"the router knows {known} words, the tokenizer has {len(tokenizer)}")
+        for what, one in (("router", router), ("advantage router", advantage_router)):
+            if one is not None and (known := one.config.vocab_size) < len(tokenizer):
+                words = len(tokenizer)
+                raise InputError(f"the {what} knows {known} words, the tokenizer has {words}")
         self._loaded: tuple[tuple[str, str], Reward] | None = None  # by name and device
         self._at_work: VideoRun | None = None
 
     @checked
+    @switched
     @torch.inference_mode()
     def __call__(
         self,
@@ -188,7 +196,8 @@ class VideoPipeline(SpeculativePipeline):
             wait(self.device)
         judge = None if reward is None else FrameJudge(reward, prompts)
         making = "draft" if config.drafter_only else "regenerate"
-        target = VideoTarget(clips, self.vae, judge, stats.part, making)
+        kind = OracleTarget if config.drafts and config.rule.foresees else VideoTarget
+        target = kind(clips, self.vae, judge, stats.part, making)
         drafter = small[0] if small else None
         work = VideoRun(config, target, drafter, judge, seeds, stats, self.on_engine)
         if resume is not None:
@@ -246,9 +255,9 @@ class VideoPipeline(SpeculativePipeline):
 
     def check_speculation(self, config: SpecConfig) -> ResolvedConfig:
         resolved = super().check_speculation(config)
-        if not judged(resolved):
-            return resolved
         options = resolved.options
+        if not judged(resolved) or "reward" not in options:
+            return resolved
         name = options["reward"] if self.reward is None else self.reward.name
         if self.reward is None:
             check_name("reward", name, REWARDS.names())
@@ -264,7 +273,7 @@ class VideoPipeline(SpeculativePipeline):
         if "tau" in options:  # what it usually is, is the router's alone
             usual = name == RouterReward.name
             check_threshold("tau", options["tau"] if usual else config.options.get("tau"), name)
-        elif options["target_quality"] is not None:
+        elif options.get("target_quality") is not None:
             check_threshold("target_quality", options["target_quality"], name)
         return resolved
 
@@ -323,9 +332,11 @@ class VideoPipeline(SpeculativePipeline):
         return cls(load_wan(transformer, dtype, **options), **found, drafter=small)
 
     def _reward(self, config: ResolvedConfig) -> Reward | BlockReward:
+        if ADVANTAGE_ROUTER in config.needs:
+            return AdvantageReward(self.advantage_router, self.tokenizer)
         if self.reward is not None:
             return self.reward
-        name = config.of(RewardOptions).reward
+        name = config.of(JudgedOptions).reward
         if name == RouterReward.name:
             return RouterReward(self.router, self.tokenizer)
         wanted = name, str(self.device)

@@ -150,8 +150,7 @@ class VideoRun:
         """Look at a round; as many drafts as a target speed-up needs stand in the next."""
         emitted = self.target.emitted
         tried = sum(len(block.rewards) > 0 for block in emitted)
-        made = sum(not block.drafted for block in emitted)
-        clips, read = self.target.clips, self.target.surplus if made else 0
+        made, read, clips = self.target.made, self.target.surplus, self.target.clips
         usual = made * (clips.steps + 1)  # each block, and the one before it
         part, since = read / max(1, usual + read), pace.before.get("regenerate", 0.0)
         self.stats.move("regenerate", "commit", part, since)

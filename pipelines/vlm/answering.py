@@ -13,11 +13,16 @@ from transformers.generation.streamers import BaseStreamer
 from ...engine.draft import Context
 from ...errors import InputError
 from ...methods import ResolvedConfig, SpecConfig
-from ...models.heads.loading import DraftHeads, load_head, load_judge
+from ...methods.parts.routing import ROUTERS
+from ...models.heads.loading import DraftHeads, load_head, load_judge, load_router
+from ...models.step_reward import StepReward
+from ..arguments import checked
 from ..base import OnStep, SpeculativePipeline, row_seeds
+from ..habits import refuses
 from ..loading import Loading
 from ..output import VlmOutput, VlmStats
 from ..prompts import check_between, check_sampling
+from .beside import beside_of
 from .generate import SpeculativeGeneration
 from .memory import Memory
 from .request import Listener
@@ -25,20 +30,28 @@ from .request import Listener
 _KEPT = 8  # configurations whose networks stay prepared
 
 
+@refuses(
+    dict.fromkeys(("generate", "predict", "forward"), "call it: pipe(prompt, max_new_tokens=…)")
+    | {"chat": "call it with chat messages as prompt; a TextPipeline goes on in Chat(pipe)"}
+)
 class AnsweringPipeline(SpeculativePipeline):
     """A language model of transformers, with a drafter or draft heads beside it or none.
 
-    Subclasses have the components `model`, `drafter`, `drafter_tokenizer`, `heads` and `judge`, and
-    make the inputs of prompts.
-    Whoever is its `listener` hears of all answers, see `OnlineLearner`.
+    Subclasses have the components `model`, `drafter`, `drafter_tokenizer`, `heads`, `judge`,
+    `router` and `advantage_router`, and make the inputs of prompts.
+    Whoever is its `listener` hears of all answers, see `OnlineLearner`; a `reward` scores drafted
+    steps where a method asks one.
     """
 
     listener: Listener | None = None
+    reward: StepReward | None = None
     modality = "vlm"
     index = "config.json"
     instead: ClassVar = SpeculativePipeline.instead | {
         "do_sample": "give temperature: above 0 it draws, at 0 it is greedy",
         "generate_kwargs": "give them as arguments of the call",
+        "callback": "give callback_on_step_end, or streamer",
+        "guidance_scale": "an answer has no guidance; leave it out",
         "max_length": "give max_new_tokens",
         "messages": "give them as prompt",
         "num_beams": "it follows one text a prompt; leave it out",
@@ -55,13 +68,15 @@ class AnsweringPipeline(SpeculativePipeline):
 
     @staticmethod
     def load_heads(folder: Path, loading: Loading) -> dict[str, Any]:
-        """The draft heads and the judge of a folder, unless others are given."""
+        """The draft heads, the judge and the routers of a folder, unless others are given."""
         found: dict[str, Any] = {}
         if "heads" not in loading.parts:
             homes = sorted(path.parent for path in folder.glob("heads/*/config.json"))
             found["heads"] = {home.name: load_head(home, loading.dtype) for home in homes}
-        if "judge" not in loading.parts and (folder / "judge").is_dir():
-            found["judge"] = load_judge(folder / "judge", loading.dtype)
+        beside = {"judge": load_judge, **dict.fromkeys(ROUTERS, load_router)}
+        for name, load in beside.items():
+            if name not in loading.parts and (folder / name).is_dir():
+                found[name] = load(folder / name, loading.dtype)
         return found
 
     def answer(
@@ -147,6 +162,7 @@ class AnsweringPipeline(SpeculativePipeline):
                 "answered at a time; leave batch_size out"
             )
 
+    @checked
     def check_speculation(self, config: SpecConfig) -> ResolvedConfig:
         resolved = config.resolve(self.modality)
         if set(resolved.needs) <= {"drafter"}:  # what else there may be is said by `Drafting`
@@ -160,15 +176,9 @@ class AnsweringPipeline(SpeculativePipeline):
         The latest are kept, for they learn what calls cost.
         """
         config = self.speculation.resolve(self.modality) if config is None else config
-        small = self.drafter if "drafter" in config.needs else None
-        head = None if config.head is None else dict(self.heads or {}).get(config.head.name)
-        judge = self.judge if "judge" in config.needs else None
-        known, networks = self._known.pop(config, None), (small, head, judge)
-        own = self.drafter_words if small is not None else None
-        both = (None, None) if own is None else (self.words, own)
-        made_of = None if known is None else (known.drafting.networks, known.drafting.tokenizers)
-        if known is None or known.model is not self.model or made_of != (networks, both):
-            known = SpeculativeGeneration(self.model, config.config, small, head, both, judge)
+        known, beside = self._known.pop(config, None), beside_of(self, config)
+        if known is None or known.model is not self.model or known.drafting.beside != beside:
+            known = SpeculativeGeneration(self.model, config.config, beside)
         self._known[config] = known
         if len(self._known) > _KEPT:
             del self._known[next(iter(self._known))]

@@ -82,9 +82,11 @@ class CallArguments:
                 refuse(name)
         if asked("cache_implementation") not in _CACHES:
             refuse(f"cache_implementation {asked('cache_implementation')!r}")
-        caches = [named.pop(name) for name in CACHE_NAMES if named.get(name) is not None]
+        caches = {name: named.pop(name) for name in CACHE_NAMES if named.get(name) is not None}
+        if len(caches) > 1:
+            raise InputError(f"{' and '.join(caches)} are one argument by two names; give one")
         if caches and asked("use_cache") is False:
-            refuse("past_key_values beside use_cache=False")
+            refuse(f"{', '.join(caches)} beside use_cache=False")
         given = {name: value for name, value in named.items() if name not in _HOW}
         if inputs is not None:
             given["input_ids"] = inputs
@@ -95,4 +97,5 @@ class CallArguments:
             model._validate_model_kwargs(dict(given))
         except ValueError as error:  # of a name that the model does not take
             raise InputError(reason(error)) from error
-        return cls(named, given, stopping_criteria, HandedCache(caches[0]) if caches else None)
+        cache = next((HandedCache(cache, name) for name, cache in caches.items()), None)
+        return cls(named, given, stopping_criteria, cache)

@@ -1,4 +1,4 @@
-"""Draft networks and a judge of a transformers model, and the prompts that they read."""
+"""Draft networks of a transformers model at work, and the prompts that they read."""
 
 from __future__ import annotations
 
@@ -8,29 +8,31 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
 
-from ...draft.draft_model import TokenModel
 from ...draft.feature.head_model import head_model
+from ...draft.runs import LivingRuns
 from ...draft.translated import TranslatedModel
 from ...errors import InputError
 from ...methods import ResolvedConfig, SpecConfig
 from ...methods.parts.heads import BranchOptions
 from ...models.guided import GuidedDecoder
 from ...models.heads.columns import Images
-from ...models.heads.judge import JudgeHead
 from ...models.heads.published.base_decoder import PublishedDecoder
 from ...models.heads.published.decoder import published_decoder
 from ...models.heads.published.eagle_decoder import PublishedEagleDecoder
-from ...models.heads.published.head import PublishedHead
 from ...models.heads.published.specvlm import SpecVlmNetwork
 from ...models.loading import cast
+from ...models.masked_folders import MASK
 from ...models.rounded_copy import RoundedCopy
+from ...models.token_model import TokenModel
+from ...models.transformers.masked import MaskedForm
 from ...models.transformers.probe import probed
 from ...models.transformers.prompted import EncodedPrompt, PromptedDecoder
 from ...models.transformers.vlm import VisualPrompt
 from ...models.transformers.vocabulary_map import VocabularyMap, same_words, vocabulary_map
 from ..output import VlmStats
+from .beside import Beside
+from .masked_targets import check_masked_target
 from .request import Request
 from .visual_compression import PictureShortener
 
@@ -40,13 +42,14 @@ PADDING = 512
 
 
 class Drafting:
-    """A draft model or a draft head beside a target, or neither, and a judge of what they draft.
+    """A draft model or a draft head beside a target, or neither, and who judges what they draft.
 
     Vocabularies of target and draft model may differ by rows of padding, or altogether if the
     tokenizers of both are given.
 
     Attributes:
         words: the target's tokens in the draft model's, if it has others.
+        runs: the draft model's tokens that are one of the target's together, as they are seen.
         beyond: tokens that a block of the head may be longer than what is asked of it.
         scratch: tokens that a call may add beyond the output.
         rounded: the target on rounded weights, for methods that draft with it.
@@ -60,18 +63,13 @@ class Drafting:
         self,
         target: PromptedDecoder,
         config: ResolvedConfig,
-        drafter: PreTrainedModel | None = None,
-        head: PublishedHead | None = None,
-        tokenizers: tuple[Any, Any] = (None, None),
-        judge: JudgeHead | None = None,
+        beside: Beside,
     ) -> None:
-        self.target, self.config, self.head, self.judge = target, config, head, judge
-        self.networks = drafter, head, judge
-        self.tokenizers = tokenizers
-        if (tokenizers[0] is None) != (tokenizers[1] is None):
-            raise InputError("a drafter of other words needs both tokenizer and drafter_tokenizer")
-        if drafter is None and None not in tokenizers:
-            raise InputError("there are tokenizers of a draft model, and no draft model")
+        check_masked_target(target, config)
+        beside.check(config, target)
+        self.target, self.config, self.beside = target, config, beside
+        drafter, head, tokenizers = beside.drafter, beside.head, beside.tokenizers
+        self.head, self.judge, self.router = head, beside.judge, beside.router
         self.words: VocabularyMap | None = None
         self.drafter = None if drafter is None else probed(drafter)
         if self.drafter is not None:
@@ -80,10 +78,10 @@ class Drafting:
             given = None not in tokenizers
             if given and not (same_words(*tokenizers) and self.share_words(*sizes)):
                 self.words = vocabulary_map(*tokenizers, *sizes)
-        weights = config.draft_weights
-        self.rounded = target.rounded(weights) if config.rounds and weights else None
-        self._check_needs()
-        self._check_judge()
+        self.runs = self.words and LivingRuns(self.words.run)
+        target.experts.kept = False
+        self.rounded = target.rounded(*config.draft_copy) if config.rounds else None
+        self._check_words()
         self._head: PublishedDecoder | None = None
         self._made_of: list[int] = []  # its weights, as they were then
         self.refresh()
@@ -97,70 +95,32 @@ class Drafting:
                 made = PictureShortener(decoder, name, share, self.drafter)
                 self._shorteners[decoder] = made
 
-    def _check_needs(self) -> None:
-        config, target, drafter, head = self.config, self.target, self.drafter, self.head
-        name = config.method
-        if config.preset.answers == "experts":
-            raise InputError(
-                "method 'verdict' asks several models: call SpeculativeVerdict, or `mmspec ask "
-                "--method verdict --expert FOLDER`"
-            )
-        wants = None if config.head is None else config.head.name
-        needs = {"drafter", "judge", f"heads/{wants}"}
-        if config.unverified or set(config.needs) - needs:
-            raise InputError(f"method {name!r} is one of our own image pipeline")
-        wanted = "drafter" in config.needs
-        if wants is not None and head is None:
-            raise InputError(
-                f"method {name!r} needs the draft head {wants!r} and there is none; make it: "
-                f"mmspec train vlm-head --method {wants} --pipeline FOLDER"
-            )
-        if head is not None and wants is None:
-            raise InputError(f"method {name!r} has no draft head; leave head out")
-        if head is not None and head.method != wants:
-            raise InputError(
-                f"method {name!r} needs a head of {wants!r}, and this is one of {head.method!r}"
-            )
-        if wanted and drafter is None:
-            raise InputError(
-                f"method {name!r} needs a draft model: give drafter=, or use {target.method!r}"
-            )
-        if drafter is not None and not wanted:
-            raise InputError(f"method {name!r} has no draft model; leave drafter out")
-        if drafter is not None:
-            if self.words is not None:
-                if config.drafter_only:
-                    raise InputError(
-                        f"method {name!r} lets the draft model answer, and it has other words than "
-                        "the model; run it by itself"
-                    )
-            elif not self.share_words(drafter.vocab_size, target.vocab_size):
-                raise InputError(
-                    f"the drafter has {drafter.vocab_size} tokens and the model "
-                    f"{target.vocab_size}, which is more than padding; give drafter_tokenizer (and "
-                    "tokenizer, in a script) so that it can draft in other words"
-                )
-            elif not config.drafter_only:
-                drafter.drafts_for = target.vocab_size
-
-    def _check_judge(self) -> None:
-        name, asked = self.config.method, "judge" in self.config.needs
-        if self.judge is None:
-            if asked:
-                raise InputError(
-                    f"method {name!r} needs a judge and there is none; make it: mmspec train "
-                    "vlm-judge --pipeline FOLDER"
-                )
+    def _check_words(self) -> None:
+        """Check that the target and the draft model share their words, or have tokenizers."""
+        config, target, drafter = self.config, self.target, self.drafter
+        if drafter is None:
             return
-        if not asked:
-            raise InputError(f"method {name!r} asks no judge; leave judge out")
-        self.judge.check(self.target.model)
-        layers = self.target.model.config.get_text_config().num_hidden_layers
-        if self.head is not None and self.head.reads_of(layers):
+        if "masked" in config.needs:
+            MaskedForm.of(drafter.model)
+        if self.words is not None:
+            if config.drafter_only:
+                raise InputError(
+                    f"method {config.method!r} lets the draft model answer, and it has other words "
+                    "than the model; run it by itself"
+                )
+            if self.router is not None:
+                raise InputError(
+                    f"method {config.method!r} asks a router, which reads states of a draft model "
+                    "of the model's own words; use 'random-routing', or give a reward"
+                )
+        elif not self.share_words(drafter.vocab_size, target.vocab_size):
             raise InputError(
-                f"a judge reads the target's last hidden states, and the draft head "
-                f"{self.head.method!r} has it keep others; use method 'judge'"
+                f"the drafter has {drafter.vocab_size} tokens and the model "
+                f"{target.vocab_size}, which is more than padding; give drafter_tokenizer (and "
+                "tokenizer, in a script) so that it can draft in other words"
             )
+        elif not config.drafter_only:
+            drafter.drafts_for = target.vocab_size
 
     @staticmethod
     def share_words(one: int, other: int) -> bool:
@@ -174,8 +134,9 @@ class Drafting:
             if beside is not None:
                 beside.refresh()
         head = self.head
-        if self.judge is not None:
-            self.judge.to(self.target.embeddings.device)
+        for reader in (self.judge, self.router):
+            if reader is not None:
+                reader.to(self.target.embeddings.device)
         if head is None:
             return
         if head.training:
@@ -207,6 +168,17 @@ class Drafting:
                 if beside is not None:
                     running.enter_context(beside.repacked())
             yield
+
+    @contextmanager
+    def counting(self, stats: VlmStats) -> Iterator[None]:
+        """Count the experts that calls inside touch, of a target with sparse ones."""
+        self.target.experts.forget()
+        if self.rounded is not None:
+            self.rounded.experts.forget()
+        yield
+        stats.judging_experts = self.target.experts.per_call
+        if self.rounded is not None:
+            stats.drafting_experts = self.rounded.experts.per_call
 
     def own(
         self, given: Mapping[str, Any], drafter_inputs: Mapping[str, Any] | None
@@ -261,13 +233,17 @@ class Drafting:
         seen = self.prompt(request, self.drafter)
         stats.draft_visual_tokens = visual_tokens(seen)
         law = request.ranked if config.ranks else request.drafted
-        return request.guided(self.drafter, seen, self.scratch, law, self.words)
+        model = request.guided(self.drafter, seen, self.scratch, law, self.words)
+        if self.router is not None:
+            model.watch()
+        return model
 
     def in_words(self, model: GuidedDecoder | None) -> TokenModel | None:
         """The draft network as one of the target's words."""
         if model is None or self.words is None or self.drafter is None:
             return model
-        model.drafts = True
+        model.drafts = model.returns = True  # words may be spelled anew from far back
+        model.reserve(model.setting.scratch)
         return TranslatedModel(model, self.words.spelled, model.room - 1)
 
     @property
@@ -284,17 +260,29 @@ class Drafting:
         return RoundedCopy(self.rounded, target)
 
     def tell(self, stats: VlmStats) -> None:
-        """Record what a head made of the pictures of the last generation."""
+        """Record what a head made of the pictures of the last generation, if it drafted."""
+        if not self.config.drafts or stats.fault is not None:
+            return
         if isinstance(self._head, PublishedEagleDecoder):
             rows = len(stats.calls)  # those without a condition stand behind them
             stats.draft_visual_tokens = self._head.visual()[:rows]
             stats.branches = self._head.branches()[:rows]
 
 
-def config_of_head(head: PublishedHead) -> SpecConfig:
-    """Configuration of a head where nobody gives one: as many tokens as its files name."""
-    given: dict[str, Any] = {"num_draft_tokens": head.length} if head.length else {}
-    return SpecConfig(head.method, **given)
+def method_of(target: PromptedDecoder, beside: Beside) -> SpecConfig | str:
+    """Method of a model and what is beside it, where nobody names one.
+
+    A head drafts as many tokens as its files name.
+    """
+    drafter, head = beside.drafter, beside.head
+    if head is not None:
+        given: dict[str, Any] = {"num_draft_tokens": head.length} if head.length else {}
+        return SpecConfig(head.method, **given)
+    config = target.config if drafter is None else drafter.config.get_text_config()
+    masked = getattr(config, MASK, None) is not None
+    if drafter is None:
+        return "s2d2" if masked else target.method
+    return "deer" if masked else "draft"
 
 
 def without_pictures(ids: Tensor, mask: Tensor | None, config: Any) -> tuple[Tensor, Tensor]:

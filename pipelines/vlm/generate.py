@@ -14,8 +14,7 @@ from transformers.generation import GenerateDecoderOnlyOutput
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from ...draft.guarded import GuardedDrafter
-from ...draft.tree.successors import SuccessorTable
-from ...draft.tree.trigrams import LivingTrigrams
+from ...draft.tree.living_tables import LivingTables
 from ...engine.coins import ProductionCoins
 from ...engine.draft import Context
 from ...engine.loop import run
@@ -24,8 +23,11 @@ from ...errors import InputError
 from ...methods import SpecConfig, config_of
 from ...models.heads.judge import JudgeHead
 from ...models.heads.published.head import PublishedHead
+from ...models.heads.step_router import StepRouter
+from ...models.step_reward import StepReward
 from ...models.token_grid import TokenGrid
 from ...models.transformers.cache_view import CACHE_NAMES
+from ...models.transformers.masked_target import answering
 from ...models.transformers.probe import probed
 from ...models.transformers.processed_laws import ProcessedTarget
 from ...models.transformers.prompted import EncodedPrompt, refuse
@@ -38,9 +40,11 @@ from ..notices import Notices
 from ..output import VlmStats
 from ..parts import finish, pruning, token_offers
 from ..stopping import Stops
+from .beside import ALONE, Beside
 from .call_arguments import CallArguments
-from .draft_networks import Drafting, config_of_head, visual_tokens
+from .draft_networks import Drafting, method_of, visual_tokens
 from .handed_cache import HandedCache
+from .judging import check_heard, judging, step_ends
 from .memory import Memory
 from .request import Listener, Request, TokenStream
 
@@ -58,6 +62,8 @@ def enable_speculation(
     tokenizer: PreTrainedTokenizerBase | None = None,
     drafter_tokenizer: PreTrainedTokenizerBase | None = None,
     judge: JudgeHead | None = None,
+    router: StepRouter | None = None,
+    reward: StepReward | None = None,
 ) -> None:
     """Let `model.generate(...)` speculate from now on; nothing else has to change.
 
@@ -82,23 +88,25 @@ def enable_speculation(
     Args:
         model: a transformers model that generates, such as `LlamaForCausalLM` or diffusers'
             `pipe.vision_language_encoder` of a `GlmImagePipeline`.
-        config: how, or the name of a method, such as "draft" or "gsd[window=48]"; None: a draft
-            model's or the head's if there is one, or else what suits the model.
+        config: how, or a method's name; None: the drafter's or head's, or what suits the model.
         drafter: a smaller transformers model, of the same vocabulary unless tokenizers are given.
         head: a draft head for this very model (`mmspec.load_head`), for methods
             that have one. It is moved to where the model is, in its dtype.
         listener: hears of every generation, such as an `OnlineLearner`.
-        tokenizer, drafter_tokenizer: of the model and of a drafter with other words.
+        tokenizer, drafter_tokenizer: of the model and of a drafter with other words; the first by
+            itself for methods that draft sentences.
         judge: for this very model (`mmspec.load_judge`), for methods that ask one.
+        router, reward: of drafted steps (`mmspec.load_router`), for methods that route them.
 
     Raises:
         InputError: the model or the combination can't speculate.
     """
-    words = tokenizer, drafter_tokenizer
-    speculation = SpeculativeGeneration(model, config, drafter, head, words, judge)
-    speculation.listener = listener
+    beside = Beside(drafter, head, (tokenizer, drafter_tokenizer), judge, router, reward)
+    speculation = SpeculativeGeneration(model, config, beside)
+    if speculation.config.length.switches:
+        raise InputError("length 'auto' is chosen by a pipeline, and here is none; use 'goodput'")
     disable_speculation(model)
-    speculation.before = vars(model).get("generate")
+    speculation.listener, speculation.before = listener, vars(model).get("generate")
     vars(model)["generate"] = speculation.generate
 
 
@@ -119,7 +127,7 @@ def speculation_of(model: PreTrainedModel) -> SpeculativeGeneration | None:
 
 
 class SpeculativeGeneration:
-    """Replacement of a model's `generate`; its arguments are those of `enable_speculation`.
+    """Replacement of a model's `generate`; what is beside the model, see `Beside`.
 
     transformers prepares everything and calls `_decode` for its own loop over tokens (what it calls
     a custom `generate`), so that arguments mean what they always do.
@@ -139,27 +147,17 @@ class SpeculativeGeneration:
     on_round: Callable[[Context], bool] | None = None
 
     def __init__(
-        self,
-        model: PreTrainedModel,
-        config: SpecConfig | str | None,
-        drafter: PreTrainedModel | None = None,
-        head: PublishedHead | None = None,
-        tokenizers: tuple[Any, Any] = (None, None),
-        judge: JudgeHead | None = None,
+        self, model: PreTrainedModel, config: SpecConfig | str | None, beside: Beside = ALONE
     ) -> None:
         if getattr(type(model), "generate", None) is not GenerationMixin.generate:
             raise InputError(f"{type(model).__name__} does not generate as transformers' models do")
         self.model, self.target = model, probed(model)
-        if config is None and head is not None:
-            config = config_of_head(head)
-        if config is None:
-            config = "draft" if drafter is not None else self.target.method
+        config = method_of(self.target, beside) if config is None else config
         self.config = config_of(config).resolve(self.target.modality)
         self.target.round_weights(self.config.config.target_weights)
-        self.drafting = Drafting(self.target, self.config, drafter, head, tokenizers, judge)
+        self.drafting = Drafting(self.target, self.config, beside)
         self.before: Any = None  # a `generate` of the object's own
-        self._costs, self._notices, self._table = Costs(), Notices(), SuccessorTable()
-        self._trigrams = LivingTrigrams()
+        self._costs, self._notices, self._living = Costs(), Notices(), LivingTables()
         self.config.check_layers(len(self.target.layers))
         if self.config.part_layers:
             self.target.blocks()  # they must be known to run a part of them
@@ -194,7 +192,7 @@ class SpeculativeGeneration:
             raise InputError("the model is in training mode; call model.eval() first")
         call = CallArguments.read(self.model, inputs, generation_config, stopping_criteria, kwargs)
         if call.cache is not None and self.config.drafter_only:
-            refuse("past_key_values where the drafter answers: they are the model's")
+            refuse(f"{call.cache.name} where the drafter answers: it is the model's")
         own = self.drafting.own(call.given, drafter_inputs)
         with self.target.generating(call.given), self.drafting.watching():
             out: Tensor | GenerateDecoderOnlyOutput = GenerationMixin.generate(
@@ -244,29 +242,24 @@ class SpeculativeGeneration:
                 stream.tell(context)
             if listener is not None:
                 listener.round(context)
-            told = self.on_round is not None and self.on_round(context)
-            return told or time.time() > stops.until
+            return bool(self.on_round and self.on_round(context)) or time.time() > stops.until
 
         with self.target.repacked(), self.drafting.repacked():
             engine, prompt = self._engine(request, stops, stats, memory)
             if listener is not None:
-                if self.config.other_law or self.config.weights is not None:
-                    raise InputError(
-                        "a listener hears the target's own answers, and here another network gives "
-                        "them; leave the listener, or target_compressor and target_weights, out"
-                    )
+                check_heard(self.config)
                 listener.begin(prompt, len(input_ids))
             stats.contract = self.config.contract_of(engine.rule.contract)
             rows, limit = len(input_ids), request.limit
-            context = run(engine, rows, limit, stats, on_round, device, at_once=self.at_once)
+            with self.drafting.counting(stats):
+                context = run(engine, rows, limit, stats, on_round, device, at_once=self.at_once)
             finish(engine, stats, self._costs, self._notices, all(context.finished), self.at_once)
         if listener is not None:
             images = prompt.images if isinstance(prompt, VisualPrompt) else [()] * len(prompt.mask)
             listener.end(prompt, images, context)
         if memory is not None and isinstance(engine.target, ProcessedTarget):
             memory.keep(engine.target.model, input_ids, context)
-        if self.config.drafts and stats.fault is None:
-            self.drafting.tell(stats)
+        self.drafting.tell(stats)
         if streamer is not None:
             streamer.end()
         # where no token fills a row up, rows that time cut short are as long as the shortest
@@ -304,14 +297,16 @@ class SpeculativeGeneration:
         network = drafting.drafter if config.drafter_only else self.target
         assert network is not None
         prompt = drafting.prompt(request, network)
-        target = request.guided(network, prompt, drafting.scratch, request.law)
+        target = answering(request.guided(network, prompt, drafting.scratch, request.law))
         stats.visual_tokens = visual_tokens(prompt)
         rounded = drafting.copy(target, prompt)
         model = drafting.model(request, rounded or target, prompt, stats)
+        target.stays = request.keeps
         if memory is not None:
             memory.recall(target, request.ids)
         vocab_size = network.vocab_size
         config = within_budget(config, target, model, vocab_size, 1, rounded, drafting.beyond)
+        ends = step_ends(config, drafting.beside, stops)
         offers = token_offers(
             target,
             drafting.in_words(model),
@@ -322,28 +317,28 @@ class SpeculativeGeneration:
             rounded=lambda: rounded,
             fuzzy=lambda: drafting.fuzzy,
             prompt=lambda: prompt.text,
-            table=lambda: self._table,
-            trigrams=lambda: self._trigrams,
+            **self._living.offers(request.greedy),
+            runs=lambda: drafting.runs,
             eos=lambda: stops.eos,
             judge=lambda: drafting.judge,
+            ends=lambda: ends,
         )
         length = config.build_length(offers)
         rule = config.build_rule(offers, 0.0 if request.greedy else 1.0)
-        if request.judged.looks and getattr(rule, "local", False):
-            refuse("logits processors that read the text, where tokens are drawn again in place")
         drafter = config.build_drafter({**offers, "more": lambda: getattr(length, "more", None)})
         if config.drafts:
             drafter = GuardedDrafter(drafter, vocab_size, config.draft_size().most_drafted)
-        rows, kept = len(request.ids), (request.scores, request.logits)
-        judge = ProcessedTarget(target, request.judged, vocab_size, *kept)
+        rows = len(request.ids)
         # transformers draws no number for a greedy output
         seeds = [0] * rows if request.greedy else self.seeds or row_seeds(None, rows)
+        coins = ProductionCoins(seeds, target.prefix.device)
+        judge = judging(config, drafting.beside, request, target, vocab_size, rule, ends, coins)
         engine = Engine(
             pruning(judge, rule),
             drafter,
             rule,
             length,
-            ProductionCoins(seeds, target.prefix.device),
+            coins,
             stops.eos or None,
             stops.looking(request.ids),
         )

@@ -41,8 +41,10 @@ class Memory:
             if mine != theirs:
                 break
             known += 1
-        self.reused = min(known, target.offset - 1)
-        target.earlier = self._cache, self.reused
+        # what layers with a window keep no more is read again, and with it all there is
+        self.reused = self._cache.knows(min(known, target.offset - 1))
+        if self.reused:
+            target.earlier = self._cache, self.reused
 
     def keep(self, target: GuidedDecoder, prompt: Tensor, context: Context) -> None:
         """Keep the cache of a generation that is over; the last token of it was never read."""

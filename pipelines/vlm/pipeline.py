@@ -16,12 +16,14 @@ from transformers.generation.streamers import BaseStreamer
 from ...errors import InputError
 from ...models.heads.judge import JudgeHead
 from ...models.heads.published.head import PublishedHead
+from ...models.heads.step_router import StepRouter
 from ...models.transformers.prompt_inputs import Question, process_questions
 from ...models.transformers.text_folder import TOKENIZER, is_text, load_text
 from ...models.transformers.vlm_folder import check_family, load_vlm
 from ...picture import BACKGROUND, open_picture
 from ..arguments import checked, is_chat
 from ..base import OnStep
+from ..load_switch import switched
 from ..loading import Loading
 from ..output import VlmOutput, VlmStats
 from .answering import AnsweringPipeline, check_how
@@ -48,6 +50,8 @@ class VlmPipeline(AnsweringPipeline):
             among those that both have, and reads the prompt in its own.
         heads: draft heads by name, for methods that have one.
         judge: of drafted tokens, for methods that ask one.
+        router, advantage_router: of drafted steps, for methods that ask one: how good a step is by
+            itself, and whether the model would do better.
 
     Raises:
         InputError: the model's family is unknown here, or a head has another's name.
@@ -71,6 +75,8 @@ class VlmPipeline(AnsweringPipeline):
         heads: Mapping[str, PublishedHead] | None = None,
         drafter_tokenizer: PreTrainedTokenizerBase | None = None,
         judge: JudgeHead | None = None,
+        router: StepRouter | None = None,
+        advantage_router: StepRouter | None = None,
     ) -> None:
         super().__init__(locals())
         check_family(model.config.model_type)
@@ -86,7 +92,7 @@ class VlmPipeline(AnsweringPipeline):
             own = ["model"]
             if "drafter_tokenizer" not in given and (home / TOKENIZER).is_file():
                 own.append("tokenizer")
-            small = load_text(home, loading.dtype, own, loading.variant)
+            small = load_text(home, loading.dtype, own, loading.variant, masked="drafts")
             parts["drafter"] = small["model"]
             if "tokenizer" in small:
                 parts["drafter_tokenizer"] = small["tokenizer"]
@@ -110,6 +116,7 @@ class VlmPipeline(AnsweringPipeline):
         return of_processor if self.drafter_tokenizer is None else self.drafter_tokenizer
 
     @checked
+    @switched
     @torch.inference_mode()
     def __call__(
         self,
@@ -142,7 +149,7 @@ class VlmPipeline(AnsweringPipeline):
             stop: strings that end an answer, which keeps them.
             background: the colour that shows where a picture is transparent.
             generator: one for all answers, or a list with one each; the same seed gives the same
-                answer, alone or in a batch (but for goodput lengths: clock and batch choose them).
+                answer, alone or in a batch (but for goodput and faser lengths: the clock decides).
             streamer: of transformers; it is given tokens as soon as every answer has them.
             return_dict: a `VlmOutput`, else the tuple (text, stats).
             callback_on_step_end: called as `callback(pipe, round, tokens so far, {"context": …,

@@ -41,6 +41,7 @@ class Request:
             largest is taken of.
         drafted: the first for drafts.
         scores, logits: take what `output_scores` and `output_logits` ask for; None: nobody asks.
+        keeps: whether the cache of all rows is asked for.
         ranked: the same, and of a greedy output the law that it takes the largest of, for drafts of
             the likeliest tokens.
 
@@ -72,6 +73,7 @@ class Request:
         if self.greedy and soft:
             self.judged = ProcessedLaw(processors, False, *told_to)
         told = config.return_dict_in_generate
+        self.keeps = bool(told) and config.use_cache is not False
         self.scores = EmittedScores() if told and config.output_scores else None
         self.logits = EmittedScores() if told and config.output_logits else None
         # of their own: a draft model may run beside the target
@@ -176,6 +178,7 @@ class Request:
             scratch,
             at_once=self.at_once,
             normalized=self.law.looks or self.scores is not None,
+            both_ways=prompt.both_ways,
         )
         return GuidedDecoder(decoder, setting)
 

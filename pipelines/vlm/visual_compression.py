@@ -140,7 +140,7 @@ class PictureShortener:
                 embedded[row, left] = one.features[one.mask]
                 sizes.append(len(left))
         order, mask = kept_columns(keep)
-        visual = prompt.visual.gather(1, order) & mask
+        visual, groups = prompt.visual.gather(1, order) & mask, prompt.both_ways
         return replace(
             prompt,
             embedded=embedded.gather(1, order[..., None].expand(-1, -1, embedded.shape[-1])),
@@ -150,6 +150,7 @@ class PictureShortener:
             visual=visual,
             images=spans(visual, sizes),
             deep=None if prompt.deep is None else prompt.deep[:, keep[prompt.visual]],
+            both_ways=None if groups is None else groups.gather(1, order).masked_fill(~mask, -1),
         )
 
     def _compressed(

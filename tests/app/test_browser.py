@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from windows import too_wide
 
 import mmspec
 from mmspec.app.reports import shipped_reports
@@ -23,19 +24,6 @@ from mmspec.methods import presets
 pytestmark = pytest.mark.browser
 REPORT = Path(mmspec.__file__).parents[1] / "assets" / "reports" / "vlm" / "report.json"
 WAIT = 120_000  # ms; other work may keep the machine busy
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-
-
-@pytest.fixture(scope="module")
-def browser():
-    from playwright.sync_api import sync_playwright
-
-    found = next(filter(None, map(shutil.which, BROWSERS)), None)
-    assert found, f"browser tests need one of {', '.join(BROWSERS)} on the PATH"
-    with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
-        yield opened
-        opened.close()
 
 
 @pytest.fixture
@@ -102,7 +90,8 @@ def says(page, pattern: str) -> str:
 
 
 def waits(page) -> None:
-    """Gradio tells the place in the queue, over the headline."""
+    """The headline says what for, and Gradio the place in the queue."""
+    says(page, "^Waiting for its turn: .*; one run is before it")
     page.get_by_text(re.compile(r"queue: 1/1")).locator("visible=true").first.wait_for()
 
 
@@ -121,13 +110,17 @@ def picture_of(page, side: str) -> str:
 def look(page, tmp_path: Path) -> None:
     """A screenshot for whoever wants to see what was tested; no page is wider than its window."""
     page.screenshot(path=tmp_path / "page.png", full_page=True)
-    assert page.evaluate("document.documentElement.scrollWidth - window.innerWidth") <= 0
+    assert too_wide(page) == []
 
 
 def choose(page, label: str, option: str) -> None:
     """An entry of a list of choices."""
-    page.get_by_label(label, exact=True).locator("visible=true").click()
-    page.get_by_role("option", name=re.compile(rf"^{re.escape(option)}( ·|$)")).click()
+    field = page.get_by_label(label, exact=True).locator("visible=true")
+    if label == "Method":
+        field.select_option(option)
+    else:
+        field.click()
+        page.get_by_role("option", name=option, exact=True).click()
 
 
 def upload(page, file: Path) -> None:
@@ -171,7 +164,7 @@ def test_another_model(visitor, folders, tmp_path):
     index = json.loads((bare / "model_index.json").read_text())
     (bare / "model_index.json").write_text(json.dumps({**index, "eagle": [None, None]}))
     page = visitor()
-    hint, about = page.locator(".mm-hint:visible"), page.locator(".mm-about:visible")
+    hint, about = page.locator(".mm-hints .mm-hint:visible"), page.locator(".mm-about:visible")
     assert hint.count() == 0
     page.get_by_role("button", name="Model, seed and sampling").locator("visible=true").click()
     choose(page, "Model", "embedded-image")
@@ -219,7 +212,9 @@ def test_two_visitors_at_once(visitor, slow):
     prompts = "a photo of a red circle", "<b>two</b> ${blue} {{stars}}"
     for page, prompt in zip(pages, prompts, strict=True):
         page.get_by_role("textbox", name="Prompt").locator("visible=true").fill(prompt)
-        press(page, "go")
+    press(pages[0], "go")
+    says(pages[0], "plain decoding follows")
+    press(pages[1], "go")
     waits(pages[1])
     together = []
     for page, prompt in zip(pages, prompts, strict=True):
@@ -248,7 +243,9 @@ def test_whoever_leaves_makes_room(visitor, monkeypatch):
     for page, prompt in ((leaving, "a red star"), (staying, "a blue star")):
         page.get_by_role("textbox", name="Prompt").locator("visible=true").fill(prompt)
         page.get_by_label("window").fill("1")
-        press(page, "go")
+    press(leaving, "go")
+    says(leaving, "plain decoding follows")
+    press(staying, "go")
     waits(staying)
     leaving.context.close()
     says(staying, "^Done")

@@ -33,15 +33,33 @@ def test_a_method_in_words(modality, method):
 
 
 @pytest.mark.parametrize("modality", MODALITIES)
-def test_lists_begin_with_the_recommended_method_and_end_with_comparisons(modality):
+def test_groups_of_methods(modality):
+    """The recommended method alone, then all others by what they promise and need, and in the end
+    those for comparison."""
     names = [name for name in serving(modality) if name != "verdict"]
     first = PIPELINES[modality].first[0]
-    choices = method_text.labelled(names, modality, first)
-    assert sorted(name for _, name in choices) == sorted(names)
-    promise = SpecConfig(first).resolve(modality).contract
-    assert choices[0] == (f"{first} · {promise} · recommended", first)
-    promises = [label.split(" · ")[1] for label, _ in choices[1:] if "comparison" not in label]
-    order = [list(method_text.CONTRACTS).index(promise) for promise in promises]
-    assert order == sorted(order)
-    compared = ["comparison" in label for label, _ in choices]
-    assert compared == sorted(compared)
+    groups = method_text.grouped(names, modality, first)
+    assert sorted(name for _, group in groups for name, _ in group) == sorted(names)
+    (heading, recommended), *others, (last, _) = groups
+    assert [name for name, _ in recommended] == [first]
+    assert heading.startswith("Recommended. ")
+    assert last == method_text.COMPARED
+    order = [
+        heading + needs
+        for heading in method_text.HEADINGS.values()
+        for needs in (method_text.ALONE, method_text.WITH)
+    ]
+    places = [order.index(heading) for heading, _ in others]
+    assert places == sorted(set(places))
+    for heading, group in others:
+        for name, _ in group:
+            parts = SpecConfig(name).resolve(modality)
+            assert heading.startswith(method_text.HEADINGS[parts.contract])
+            assert heading.endswith(method_text.WITH) == bool(parts.needs)
+
+
+def test_a_list_where_nothing_is_recommended():
+    """A model whose parts serve none of the methods that are recommended."""
+    (alone,) = method_text.grouped(["sjd"], "image", None)
+    assert alone[0] == method_text.HEADINGS["exact"] + method_text.ALONE
+    assert method_text.grouped([], "image", None) == []

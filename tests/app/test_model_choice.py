@@ -18,39 +18,41 @@ from mmspec.pipelines.model_folders import embedded_name, shipped
 
 def test_methods_are_those_that_a_model_can_run(page):
     tab = TAB["vlm"]
-    offered, first = page._offered(tab, "vlm")  # it has a drafter, and no heads
+    methods = page.fields(tab)
+    offered, first = methods.offered("vlm")  # it has a drafter, and no heads
     assert first == "draft"
     assert {"prompt-lookup", "draft", "drafter-only"} <= set(offered)
     assert not {"eagle", "hydra", "verdict", "plain"} & set(offered)
-    offered, first = page._offered(tab, "embedded-vlm")
+    offered, first = methods.offered("embedded-vlm")
     assert first == "eagle"
     assert {"vispec", "specvlm", "msd", "flash", "hydra", "dflash"} <= set(offered)
     assert not {"medusa", "eagle3"} & set(offered)
     page.folders = Folders(anywhere=True)
+    methods = page.fields(tab)
     here = str(page.cache.folder("vlm", "vlm"))
-    assert page._offered(tab, "embedded-vlm", here, visitor())[1] == "draft"
-    assert page._offered(tab, "embedded-vlm", "no such", visitor())[1] == "eagle"
+    assert methods.offered("embedded-vlm", here, visitor())[1] == "draft"
+    assert methods.offered("embedded-vlm", "no such", visitor())[1] == "eagle"
     for modality, wanted in (("image", "scd"), ("continuous", "reflection"), ("video", "sdvg")):
-        assert page._offered(TAB[modality], page.cache.names(modality)[0])[1] == wanted
+        assert page.fields(TAB[modality]).offered(page.cache.names(modality)[0])[1] == wanted
 
 
 def test_the_contract_follows_knob_and_settings(page):
-    tab = TAB["image"]
-    assert "Exact: " in page._about(tab, "scd")
-    assert "Exact: " in page._about(tab, "scd", 2)
-    moved = page._about(tab, "scd", 2, " rule=lantern, lantern_delta=0.1 ")
+    methods = page.fields(TAB["image"])
+    assert "Exact: " in methods.about("scd")
+    assert "Exact: " in methods.about("scd", 2)
+    moved = methods.about("scd", 2, " rule=lantern, lantern_delta=0.1 ")
     assert "Lossy: " in moved
     assert "acceptance rule lantern," in moved
     for wrong in ({"value": 9999}, {"more": "windw=3"}, {"more": "rule=antigravity:Rule"}):
-        assert 'role="alert"' in page._about(tab, "scd", **wrong)
-    assert "no drafter" in page._about(tab, None)
+        assert 'role="alert"' in methods.about("scd", **wrong)
+    assert "no drafter" in methods.about(None)
 
 
 def test_a_model_without_a_drafter(page, undrafted):
     """Nothing is offered, and the page says why wherever a method would be."""
     tab, nothing = TAB["video"], "this model has no drafter: there is nothing to speculate with"
     page.cache = ModelCache({"video": [undrafted]})
-    assert page._offered(tab, "video") == ([], None)
+    assert page.fields(tab).offered("video") == ([], None)
     blocks = page.build()
     texts = [str(getattr(block, "value", "")).lower() for block in blocks.blocks.values()]
     assert sum(nothing in text for text in texts) == 2  # the headline, and in the method's place

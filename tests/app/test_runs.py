@@ -14,7 +14,7 @@ from mmspec.app.folders import Folders
 from mmspec.app.job_queue import RUNS, JobQueue
 from mmspec.app.limits import Limits
 from mmspec.app.model_cache import ModelCache
-from mmspec.app.page import STOPPING, Page
+from mmspec.app.page import STOPPING, Page, _owner
 from mmspec.app.tabs import TABS
 from mmspec.errors import InputError
 from mmspec.registry import resolve
@@ -72,6 +72,23 @@ def test_stop_of_a_run_that_waits(page):
     assert page.ended(TAB["image"], "Done: ", visitor())[0] == gr.skip()
 
 
+def test_stop_of_a_run_that_has_shown_nothing_yet(page):
+    """The server may have changed the headline behind the button."""
+    begun, held = threading.Event(), threading.Event()
+
+    def work(job):
+        begun.set()
+        held.wait(60)
+
+    tab = TAB["image"]
+    job = page.jobs.start(_owner(tab, visitor()), work)
+    assert begun.wait(60)
+    job.cancel()
+    held.set()
+    assert "Stopped." in page.ended(tab, "Loading the model …", visitor())[0]
+    assert page.ended(tab, "Done: ", visitor())[0] == gr.skip()
+
+
 def test_both_sides_are_shown_as_they_go(page, slow):
     """Tokens as they stand, and how fast speculation was, against plain decoding so far."""
     tab, told, parts = TAB["image"], [], [set(), set()]
@@ -96,9 +113,10 @@ def test_what_a_run_waits_for_is_told(page, folders, slow):
         return [text for text, *_ in states if isinstance(text, str)]
 
     go.set()
-    size = sum(file.stat().st_size for file in folders["image"].rglob("*") if file.is_file())
-    assert f"Loading the model, {size / 1e6:.3g} MB …" in "".join(told("image"))
-    assert re.search(r"Loading the model, [\d.]+ MB, about \d+ s …", "".join(told("continuous")))
+    for modality in ("image", "continuous"):
+        files = [file for file in folders[modality].rglob("*") if file.is_file()]
+        size = re.escape(f"{sum(file.stat().st_size for file in files) / 1e6:.3g} MB")
+        assert re.search(rf"Loading the model, {size}, about \d+ s …", "".join(told(modality)))
     assert "Loading" not in "".join(told("image"))
     go.clear()
     last = page.generate(TAB["image"], given(TAB["image"], page), visitor())

@@ -58,8 +58,8 @@ def test_figures_of_a_clip(pipe):
     found = dict(shown.meters())
     assert found["blocks"] == "3 of 3"
     assert found["steps that the target took"] == "2"
-    assert found["of drafts kept"] == "100%"
-    assert found["of the output drafted"] == "67%"
+    assert found["drafts kept"] == "100% of 2"
+    assert found["output that was drafted"] == "67% of 3 blocks"
 
 
 def test_film_is_played_at_its_pace(pipe):

@@ -47,7 +47,7 @@ def test_defaults_are_methods_that_gain(generate, run, tiny_folder, tmp_path):
     home = tmp_path / "vlm"
     for parts, wanted in (("", "prompt-lookup"), ("drafter", "draft"), ("heads/eagle", "eagle")):
         (home / parts).mkdir(parents=True, exist_ok=True)
-        (home / parts / "config.json").touch()
+        (home / parts / "config.json").write_text("{}")
         assert first_method(home, "vlm") == wanted
 
 

@@ -15,6 +15,7 @@ from mmspec.doctor.examination import examine
 from mmspec.doctor.target import Target
 from mmspec.engine.accept.chain import prefix_verdict
 from mmspec.engine.accept.greedy import GreedyRule
+from mmspec.models.heads.formats.new import MAKERS, NewHead
 
 ALL = {"eagle_aux_hidden_state_layer_ids": [0, 1, 2]}
 IDS = {"target_layer_ids": [0, 1]}
@@ -30,6 +31,7 @@ LAYOUTS = {
     ),
     "dspark": lambda folder: folders.dspark(folder, kind="rnn", **IDS),
     "domino": lambda folder: folders.domino(folder, **IDS),
+    "falcon": folders.falcon,
     "longspec": folders.longspec,
     "medusa": folders.medusa,
     "hydra": folders.hydra,
@@ -74,6 +76,18 @@ def test_a_random_head(target, sizes, tmp_path, name):
     kinds = {one["prompts"] for one in found.trials}
     assert kinds == {"text", "pictures"}
     assert json.loads(json.dumps(found.as_dict()))["head"] == str(folder)
+
+
+@pytest.mark.parametrize("method", ["medusa", "hydra"])
+def test_a_head_of_some_tokens_has_a_map(target, tmp_path, method):
+    """vLLM's `token_map` of Medusa's, `d2t` of Hydra's."""
+    counts = torch.arange(target.vocab_size)
+    head = MAKERS[method](NewHead(target.model, lambda: counts), vocabulary=5)
+    head.save_pretrained(tmp_path)
+    found = {one.check: one for one in examine(target, tmp_path, ["what is red"], (), 8).findings}
+    assert found["vocabulary map"].state == "fine"
+    assert f"5 of {target.vocab_size} tokens" in found["vocabulary map"].text
+    assert found["greedy"].state == "fine"
 
 
 class Credulous(GreedyRule):

@@ -226,6 +226,40 @@ def test_greedy_text_is_the_targets_and_one_draft_goes_on():
     assert stats.calls == [6, 6]  # one token, then five a call
     assert stats.rounds == [0, *[4] * 5]  # of which four are read: the guess is not
     assert not stats.alone  # the first call judged a guess
+    assert stats.drafted == stats.accepted == [26, 26]  # with the guess of every call
+    assert stats.judged_at == stats.accepted_at == [12, 10, 10, 10, 10]
+
+
+def test_guesses_are_counted_with_the_drafts():
+    """Against what the rule was shown and said; a guess behind the end of a row did not stand."""
+    rounds, stats = [], SpecStats()
+
+    class Watched(TokenRule):
+        def verify(self, draft, scores, coins):
+            verdict = super().verify(draft, scores, coins)
+            rounds.append((draft.lengths.tolist(), verdict.accepted.tolist()))
+            return verdict
+
+    def told(context):
+        rounds[-1] += (list(context.emitted), context.drafted())
+        return False
+
+    drafter = AheadDrafter(TableModel(Table(3, 5)))
+    how = ConstantLength(3), ProductionCoins([*range(8)])
+    engine = Engine(TableTarget(Table(3, 40)), drafter, Watched(), *how, (0,))
+    run(engine, 8, 24, stats, on_round=told)
+    drafted, accepted, reached, stood, cut = [0] * 8, [0] * 8, [0] * 4, [0] * 4, 0
+    for lengths, kept, emitted, shown in rounds:
+        for row, (n, k, count) in enumerate(zip(lengths, kept, emitted, strict=True)):
+            if count:
+                drafted[row], accepted[row] = drafted[row] + n, accepted[row] + min(k, count)
+                reached = [r + (place < min(n, count)) for place, r in enumerate(reached)]
+                stood = [s + (place < min(k, count)) for place, s in enumerate(stood)]
+                assert sum(shown[row]) == min(k, count)
+                cut += count < k
+    assert cut  # the end fell into some drafts
+    assert (stats.drafted, stats.accepted) == (drafted, accepted)
+    assert (stats.judged_at, stats.accepted_at) == (reached, stood)
 
 
 def test_rows_do_not_depend_on_their_neighbours():

@@ -16,6 +16,7 @@ from mmspec.engine.length.constant import ConstantLength
 from mmspec.engine.loop import run
 from mmspec.engine.protocols import Engine
 from mmspec.engine.stats import SpecStats
+from mmspec.methods.static_trees import RECYCLING_WIDTHS
 
 COINS = ProductionCoins([0]).round(0)[0]
 
@@ -65,6 +66,18 @@ def test_recycling_joint_law():
             rule=RecursiveRule(),
         )
         assert distance(law, target.joint(limit)) < EXACT
+
+
+def test_the_published_tree_has_the_joint_law_too():
+    """Of three tokens it is wide as these allow; lengths are short, so that all is enumerated."""
+    target, widths = Table(3, 7), RECYCLING_WIDTHS[:2]
+    law = whole_loop(
+        3,
+        TableTarget(target),
+        lambda: RecyclingDrafter(3, widths, tree="recycling-80"),
+        rule=RecursiveRule(),
+    )
+    assert distance(law, target.joint(3)) < EXACT
 
 
 class Watched(RecyclingDrafter):

@@ -51,6 +51,9 @@ LAYOUTS = {
     ),
     "longspec": lambda folder: folders.longspec(folder, longspec={"window": 3}),
     "longspec-bias": lambda folder: folders.longspec(folder, qkv_bias=True),
+    "falcon": lambda folder: folders.falcon(folder),
+    "falcon-3": lambda folder: folders.falcon(folder, block=3, bias=False),
+    "falcon-own": lambda folder: folders.falcon(folder, embeds=True),
     "medusa": lambda folder: folders.medusa(folder),
     "hydra": lambda folder: folders.hydra(folder),
     "hydra-prefix": lambda folder: folders.prefix_hydra(folder),
@@ -99,6 +102,8 @@ class Twin:
             last = body(inputs_embeds=embedded[None], use_cache=True).past_key_values.layers[-1]
             keys, values = ([*x[0].transpose(0, 1)] for x in (last.keys, last.values))
             return self.model.lm_head(naive.longspec(t, self.config, embedded, keys, values, root))
+        if self.name.startswith("falcon"):
+            return self.blocks(embedded, states, root, path)
         if self.name == "medusa":
             return naive.medusa(t, states[-1][root - 1])[len(path)]
         if self.name.startswith("hydra"):
@@ -110,6 +115,22 @@ class Twin:
             out = self.slots(passes, committed, path)
             return self.corrected(out, committed, path, self.first(passes, committed, path))
         return self.recurrent(passes, embedded, states, root, path)
+
+    def blocks(self, embedded, states, root, path):
+        """Falcon's: block by block over its own states."""
+        t, size, table = (
+            self.tensors,
+            self.config["k_mask"],
+            self.tensors.get("embed_tokens.weight"),
+        )
+        embedded, text = list(embedded), [*self.text, *path]
+        if table is not None:
+            embedded = [e if x < 0 else table[x] for e, x in zip(embedded, text, strict=True)]
+        before = list(states[-1][:root])
+        for end in range(root + 1, root + len(path) + 2, size):
+            out = naive.falcon(t, self.config, embedded[1:end], before)
+            before += out
+        return self.model.lm_head(out[len(path) % size])
 
     def first(self, passes, committed, path):
         """A block's first input."""

@@ -13,6 +13,7 @@ from scipy import stats
 
 import mmspec.engine.coins as coins_module
 from mmspec.engine.coins import _PURPOSES, ACCEPT, PROPOSE, RECOVER, ProductionCoins
+from mmspec.engine.draft import Context
 from mmspec.engine.proof.enumeration import EnumeratingCoins, enumerate_law
 
 BELOW_ONE = 1 - 2.0**-53  # the largest coin
@@ -58,6 +59,46 @@ def test_order_of_calls_does_not_matter(calls):
         fresh = ProductionCoins([11, 12]).uniform(number, purpose, 0, 256)
         got = coins.uniform(number, purpose, start, count)
         assert torch.equal(got, fresh[:, start : start + count])
+
+
+@settings(max_examples=20, deadline=None, derandomize=True)
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 70), st.integers(0, 1), st.sampled_from([0, 0, 0, 7]), st.integers(1, 9)
+        ),
+        min_size=2,
+        max_size=8,
+    ),
+    st.sampled_from([0, 1, 300]),
+)
+def test_order_of_normal_numbers_does_not_matter(calls, at_once):
+    """Made alone or for rounds ahead, in any order, as many as ever: the same at an index."""
+    with pytest.MonkeyPatch.context() as patch:
+        coins = ProductionCoins([11, 12])
+        for number, side, start, count in calls:
+            fresh = ProductionCoins([11, 12]).round(number)[side].normal((16,))
+            patch.setattr(coins_module, "_NORMALS", at_once)
+            got = coins.round(number)[side].normal((count,), start)
+            assert torch.equal(got, fresh[:, start : start + count])
+            patch.undo()
+
+
+def test_rounds_ahead_belong_to_who_sits_in_the_row():
+    """Samples that take a row get their own normal numbers, from their own first round on."""
+    coins = ProductionCoins([5, 6, 7])
+    context = Context.empty(2, 4)
+    context.seat([0, 1], [0, 1])
+    coins.seat(context, [0, 1])
+    before = coins.round(1)[1].normal((3,))
+    context.round = 2
+    context.seat([0], [2])
+    coins.seat(context, [0])
+    after = coins.round(2)[1].normal((3,))
+    alone = ProductionCoins([5, 6, 7])
+    assert torch.equal(before, alone.round(1)[1].normal((3,))[:2])
+    assert torch.equal(after[0], alone.round(0)[1].normal((3,))[2])
+    assert torch.equal(after[1], alone.round(2)[1].normal((3,))[1])
 
 
 def test_neighbours_do_not_matter():

@@ -119,7 +119,7 @@ def test_room_and_place():
 
 def test_which_tokens_were_drafted():
     context = Context.empty(2, 9)
-    context.accepted, context.emitted = [2, 0], [3, 1]
+    context.accepted, context.guessed, context.emitted = [2, 0], [0, 0], [3, 1]
     assert context.drafted() == [[True, True, False], [False]]
     context.keep = torch.tensor([[True, False, True], [False, True, True]])
     assert context.drafted() == [[True, False, True], [False]]

@@ -36,6 +36,8 @@ HEADS: dict[str, tuple[str, dict]] = {
     "vispec-4": ("vispec", {"queries": 4}),
     "msd": ("msd", {}),
     "flash": ("flash", {"latents": 3, "block": 2}),
+    "falcon": ("falcon", {}),
+    "falcon-3": ("falcon", {"block": 3}),
     "specvlm": ("specvlm", {"gate_dim": 8}),
     **{
         f"specvlm-{choice}": ("specvlm", {"gate_dim": 8, "choose": choice})
@@ -98,7 +100,9 @@ def tiny_head(name: str, model, seed: int = 3) -> PublishedHead:
             passes = key.startswith(("fc", "img_fc")) and weight.ndim == 2 and kind != "dflash"
             identity = weight.detach().clone() if passes else 0
             mean = float(weight.ndim == 1 and "norm" in key)
-            nn.init.normal_(weight, mean=mean, std=0.25)
+            # an LSTM lets little pass
+            std = 2.0 if key.startswith("lstm.weight") else 0.25
+            nn.init.normal_(weight, mean=mean, std=std)
             weight.data += identity
     return cast(head, torch.float64).eval()
 

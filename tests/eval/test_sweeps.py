@@ -204,7 +204,8 @@ def test_rows_go_from_safe_to_fast_whichever_way_the_knob_turns(knobs):
         ("draft", "draft has no knob to sweep; these have: "),
         ("sjd[window=4]", "a sweep sets window itself; leave it out"),
         ("sdj", "did you mean 'sjd'"),
-        ("sdvg[reward=clip_score]", "a sweep has thresholds of the router's alone"),
+        ("sdvg[reward=clip_score]", "a sweep has thresholds of reward 'router' alone"),
+        ("oracle-routing[reward=clip_score]", "thresholds of reward 'shapes_clip_score' alone"),
     ],
 )
 def test_what_can_not_be_swept(sweep, said):

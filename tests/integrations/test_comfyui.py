@@ -1,7 +1,8 @@
 """Nodes for ComfyUI against its contract, and its workflows run by a small executor.
 
-ComfyUI is in no package index; what it asks of nodes is written from its documentation: classes
-with `INPUT_TYPES`, `RETURN_TYPES`, `FUNCTION` and `CATEGORY`, inputs by name, a tuple of outputs.
+What ComfyUI asks of nodes is written from its documentation: classes with `INPUT_TYPES`,
+`RETURN_TYPES`, `FUNCTION` and `CATEGORY`, inputs by name, a tuple of outputs or that as the
+`result` of a dict with what it shows as `ui`. Only output nodes run, and what they read.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def nodes(folder):
 class SaveImage:
     """ComfyUI's own node."""
 
-    FUNCTION, RETURN_TYPES, CATEGORY = "save", (), "image"
+    FUNCTION, RETURN_TYPES, CATEGORY, OUTPUT_NODE = "save", (), "image", True
     saved: ClassVar[list[torch.Tensor]] = []
 
     @classmethod
@@ -62,7 +63,7 @@ WIDGETS = {"STRING": str, "INT": int, "FLOAT": (int, float)}
 
 
 def run(workflow: dict, classes: dict) -> dict:
-    """The outputs of every node, checked as ComfyUI checks them."""
+    """The outputs of the nodes that ComfyUI runs, checked as it checks them."""
     done: dict[str, tuple] = {}
 
     def out(name: str) -> tuple:
@@ -87,13 +88,18 @@ def run(workflow: dict, classes: dict) -> dict:
                     assert isinstance(value, WIDGETS[kind])
                     values[key] = value
             made = getattr(node(), node.FUNCTION)(**values)
+            if isinstance(made, dict):
+                assert node.OUTPUT_NODE
+                assert all(isinstance(shown, list) for shown in made["ui"].values())
+                made = made["result"]
             assert isinstance(made, tuple)
             assert len(made) == len(node.RETURN_TYPES)
             done[name] = made
         return done[name]
 
-    for name in workflow:
-        out(name)
+    for name, node in workflow.items():
+        if getattr(classes[node["class_type"]], "OUTPUT_NODE", False):
+            out(name)
     return done
 
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import copy
 
+import folders
 import pytest
 import torch
+import vlms
 from transformers import GenerationMixin
+from transformers.generation.streamers import BaseStreamer
 
 from mmspec.cli.main import main
 from mmspec.errors import InputError
@@ -21,6 +24,31 @@ def repository(tmp_path_factory):
     folder = tmp_path_factory.mktemp("hub") / "speculation"
     assert main(["export", "custom-generate", str(folder)]) == 0
     return folder
+
+
+class Heard(BaseStreamer):
+    def __init__(self):
+        self.values, self.ended = [], False
+
+    def put(self, value):
+        self.values += value.flatten().tolist()
+
+    def end(self):
+        self.ended = True
+
+
+@pytest.fixture(scope="module", params=["llava", "qwen2_5_vl"])
+def seeing(request):
+    """A model that sees, and a draft model of its kind."""
+    return vlms.made(request.param), vlms.made(request.param, seed=1)
+
+
+@pytest.fixture
+def draft_head(tmp_path, monkeypatch):
+    folders.sized_for(vlms.VOCAB, monkeypatch)
+    torch.manual_seed(0)
+    folders.vispec(tmp_path / "head")
+    return tmp_path / "head"
 
 
 @pytest.fixture
@@ -72,6 +100,40 @@ def test_batches_are_what_the_model_writes_itself(model, hub, more, method):
     assert torch.equal(theirs, ours)
     assert model.speculation_stats.method == method
     assert model.speculation_stats.emitted == [14, 14]
+
+
+@pytest.mark.parametrize("pictures", [[1], [1, 2, 0]], ids=["one", "batch"])
+def test_models_that_see_write_what_they_write_themselves(seeing, hub, draft_head, pictures):
+    """Assisted generation refuses a batch, and most of these models."""
+    model, drafter = seeing
+    inputs = vlms.asked(model, pictures)
+    theirs = vlms.greedy(model, inputs)
+    for more, method in (
+        ({}, "prompt-lookup"),
+        ({"prompt_lookup_num_tokens": 4}, "prompt-lookup"),
+        ({"speculation": "sjd"}, "sjd"),
+        ({"assistant_model": drafter}, "draft"),
+        ({"draft_head": draft_head}, None),
+    ):
+        out = model.generate(**inputs, max_new_tokens=vlms.NEW, do_sample=False, **more, **hub)
+        assert vlms.agree(out, theirs), more
+        stats = model.speculation_stats
+        assert stats.emitted == [vlms.NEW] * len(pictures)
+        assert method is None or stats.method == method
+        assert sum(stats.drafted) > 0, more
+
+
+@pytest.mark.parametrize("pictures", [[1], [1, 2]], ids=["one", "batch"])
+def test_a_streamer_hears_what_transformers_lets_it_hear(seeing, hub, pictures):
+    model, drafter = seeing
+    inputs = vlms.asked(model, pictures)
+    heard = []
+    for more in ({}, hub, {**hub, "assistant_model": drafter}):
+        heard.append(Heard())
+        asked = {"max_new_tokens": vlms.NEW, "do_sample": False, "streamer": heard[-1]}
+        model.generate(**inputs, **asked, **more)
+        assert heard[-1].ended
+    assert heard[0].values == heard[1].values == heard[2].values
 
 
 def test_the_model_is_tried_out_once_and_stays_itself(model, hub, monkeypatch):

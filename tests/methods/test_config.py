@@ -39,12 +39,15 @@ OTHER: dict[str, Any] = {  # than the default
     "fuzzy_layers": 2,
     "exits": (1, 2),
     "exit_confidence": (0.3,),
+    "block_length": 3,
     "inner": "recycling",
     "inner_draft_tokens": 2,
     "confidence": 0.3,
     "rejection": 0.3,
     "tree_widths": (2, 2),
+    "static_tree": "recycling-80",
     "table_lives": True,
+    "run_cache": 9,
     "tree_depth": 3,
     "tree_width": 2,
     "tree_beam": 2,
@@ -81,7 +84,11 @@ OTHER: dict[str, Any] = {  # than the default
     "local_slips": 3,
     "frame_rule": "mean",
     "tau": 3.0,
+    "advantage_tau": 0.3,
+    "gain_tau": 0.3,
     "draft_share": 0.3,
+    "reward_tau": 0.3,
+    "step_tokens": 3,
     "target_quality": 3.0,
 }
 CODES = torch.randn(12, 3, generator=torch.Generator().manual_seed(0))
@@ -94,12 +101,14 @@ ELSE = {
     "prompt": None,
     "table": "kept",
     "trigrams": "kept",
+    "runs": "kept",
     "eos": (),
     "relaxed": None,
     "spatial": TARGET,
     "rounded": TARGET,
     "judge": SimpleNamespace(threshold=0.5),
     "fuzzy": nullcontext,
+    "ends": None,
 }
 
 
@@ -156,16 +165,16 @@ def idle(make: Callable[[ResolvedConfig], list[Any]], config: ResolvedConfig) ->
     return found
 
 
-CHAINS = ("model", "fuzzy", "early-exit", "rounded", "nested", "lookup")
+CHAINS = ("model", "joined", "fuzzy", "early-exit", "rounded", "nested", "lookup")
 CHAINS += ("jacobi", "coupled-jacobi", "gumbel-jacobi")
 GROWN = ("tree", "dynamic-tree", "merged", "recycling", "trigram")
 RULES = ("token", "block", "lantern", "lantern++", "grouped", "cool", "judge")
-LENGTHS = ("constant", "heuristic", "goodput", "confidence", "specdec++", "speckv")
+LENGTHS = ("constant", "heuristic", "goodput", "confidence", "specdec++", "speckv", "faser", "auto")
 # read by the pipeline itself: see where `Drawing`, `TokenTarget` and `VideoRun` are made
 ELSEWHERE = {"upsampler", "draft_guidance", "draft_temperature", "local_turns", "local_window"}
 ELSEWHERE |= {"branch", "reward", "forced_blocks", "draft_steps", "draft_ahead", "draft_beside"}
-ELSEWHERE |= {"target_speedup"}
-ELSEWHERE |= {"draft_keep", "target_keep", "memory_budget"}
+ELSEWHERE |= {"target_speedup", "step"}
+ELSEWHERE |= {"draft_keep", "target_keep", "memory_budget", "hot_experts"}
 
 
 def combinations() -> list[dict[str, str]]:
@@ -214,12 +223,23 @@ def test_continuous_methods_read_what_their_parts_are_made_of(method):
         assert not idle(of_steps, config)
 
 
-@pytest.mark.parametrize("method", ["sdvg", "sdvg-adaptive", "random-routing"])
+@pytest.mark.parametrize(
+    "method", ["sdvg", "sdvg-adaptive", "arbitrage", "oracle-routing", "random-routing"]
+)
 def test_video_methods_read_what_their_rule_is_made_of(method):
     config = SpecConfig(method).resolve("video")
     for name in {*config.options} - ELSEWHERE - {"target_quality"}:
         changed = config.config.replace(**{name: OTHER[name]}).resolve("video")
         assert told(of_blocks(changed)) != told(of_blocks(config)), name
+
+
+@pytest.mark.parametrize(
+    "method", ["arbitrage", "reward-guided", "oracle-routing", "random-routing"]
+)
+def test_methods_of_steps_read_what_their_parts_are_made_of(method):
+    config = SpecConfig(method).resolve("vlm")
+    assert {"step", "step_tokens"} < {*config.options}
+    assert not idle(built, config)
 
 
 def test_the_declared_contract_is_that_of_the_class():

@@ -8,7 +8,7 @@ from transformers import T5Config, T5EncoderModel
 
 from mmspec import ContinuousImagePipeline
 from mmspec.models.mar.transformer import MarTransformer
-from mmspec.train.image.target import TEXT_ENCODER
+from mmspec.train.caption_encoder import TEXT_ENCODER
 from mmspec.train.tokenizers import caption_tokenizer
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -33,7 +32,17 @@ FAMILIES = ["llava", "llava_next", "llava_onevision", "idefics3", "smolvlm"]
 FAMILIES += ["internvl", "qwen2_vl", "qwen2_5_vl", "qwen3_vl"]
 PLACEHOLDER = {"internvl": "<IMG_CONTEXT>"}
 PLACEHOLDER |= dict.fromkeys(("qwen2_vl", "qwen2_5_vl", "qwen3_vl"), "<|image_pad|>")
-CPU = SimpleNamespace(device=torch.device("cpu"), dtype=torch.float32)  # what inputs are for
+
+
+class Reader:
+    """What inputs are for, as far as a processor is asked for them."""
+
+    device, dtype = torch.device("cpu"), torch.float32
+
+    def forward(self, input_ids, attention_mask, pixel_values): ...
+
+
+CPU = Reader()
 
 
 def template(placeholder: str, start: str = "") -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+import gguf_files
 import pytest
 import texts
 
@@ -27,7 +28,7 @@ def package(monkeypatch, tmp_path, cache):
     home.mkdir(parents=True)
     (home / "__init__.py").write_text("raise ImportError('needs what is not installed')\n")
     words = texts.tokenizer()
-    texts.write_gguf(home / model.file, texts.model(words).float(), words)
+    gguf_files.write_gguf(home / model.file, texts.model(words).float(), words)
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
     monkeypatch.delitem(sys.modules, model.package, raising=False)
     return home / model.file

@@ -77,7 +77,7 @@ def pipe():
 def test_answers_are_those_of_whole_batches(pipe, method, temperature, counted, monkeypatch):
     # weights are rounded in float32 alone
     pipe.to(torch.float32 if RESOLVED[method].rounds else torch.float64)
-    pipe.enable_speculation(SpecConfig(method))
+    pipe.enable_speculation(texts.by_itself(method))
 
     def answers():
         counted.clear()
@@ -96,7 +96,7 @@ def test_answers_are_those_of_whole_batches(pipe, method, temperature, counted, 
         assert getattr(out.stats, name) == getattr(whole.stats, name)
     lengths = sorted(map(len, out.tokens))
     assert lengths[0] < lengths[-1]
-    assert few < 8
+    assert few < 8 or RESOLVED[method].rule.routes  # rows wait for each other's steps
 
 
 def test_under_guidance(pipe, counted):
@@ -116,7 +116,7 @@ def test_under_guidance(pipe, counted):
     assert all(count % 2 == 0 for count in counted)
 
 
-@pytest.mark.parametrize("name", ["eagle", "dflash", "hydra", "longspec"])
+@pytest.mark.parametrize("name", ["eagle", "dflash", "falcon", "hydra", "longspec"])
 @pytest.mark.parametrize("family", ["llava", "qwen3_vl"])
 def test_heads_and_positions_of_several_axes(family, name, counted):
     model = vlms.made(family).double()

@@ -58,7 +58,7 @@ def step(target, context, draft, keep, redrawn, coins):
     verdict = target.sample_next(context, draft, judged(draft, keep, redrawn), coins)
     target.commit(context, draft, verdict)
     stats.observe(*advance(context, draft, scores, verdict), scores.calls, scores.reread_tokens)
-    stats.observe_calls(draft, verdict)
+    stats.observe_calls(draft, verdict, [1])
     return scores, verdict, stats
 
 

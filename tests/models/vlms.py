@@ -60,6 +60,29 @@ def _config(family: str) -> dict[str, Any]:
             "image_token_index": IMAGE,
             "video_token_index": VIDEO,
         }
+    if family == "paligemma":
+        return {
+            "text_config": {**text, "model_type": "gemma"},
+            "vision_config": {**siglip, "projection_dim": 32},
+            "image_token_id": IMAGE,
+            "projection_dim": 32,
+            "hidden_size": 32,
+        }
+    if family == "gemma3":
+        kinds = ["full_attention", "sliding_attention", "full_attention"]
+        rope = dict.fromkeys(kinds, TEXT["rope_parameters"])
+        return {
+            "text_config": {
+                **TEXT,
+                "query_pre_attn_scalar": 8,
+                "sliding_window": 8,
+                "layer_types": kinds,
+                "rope_parameters": rope,
+            },
+            "vision_config": {**siglip, "image_size": 32},
+            "image_token_index": IMAGE,
+            "mm_tokens_per_image": 4,
+        }
     if family in ("idefics3", "smolvlm"):
         return {"text_config": text, "vision_config": TOWER, "image_token_id": IMAGE}
     if family == "internvl":
@@ -97,14 +120,16 @@ def _config(family: str) -> dict[str, Any]:
 
 def made(family: str, seed: int = 0, **text: Any) -> PreTrainedModel:
     """A model with random weights; `text` changes its language model."""
-    config = _config(family)
+    config = copy.deepcopy(_config(family))  # transformers adds to what it is given
     config["text_config"] |= text
     config = AutoConfig.for_model(family, tie_word_embeddings=False, **config)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         model = AutoModelForImageTextToText.from_config(config).eval()
         for name, weight in model.named_parameters():
-            torch.nn.init.normal_(weight, mean=float(weight.ndim == 1), std=0.3)
+            # Gemma's norms add 1 themselves
+            gemma = "gemma" in family and ("language_model" in name or "soft_emb_norm" in name)
+            torch.nn.init.normal_(weight, mean=float(weight.ndim == 1 and not gemma), std=0.3)
             if name.endswith("embed_tokens.weight"):
                 weight.data *= 0.5  # what stands where matters more than the last word
     model.generation_config.pad_token_id = 0
@@ -147,6 +172,10 @@ def asked(model: PreTrainedModel, pictures: list[int], seed: int = 0) -> dict[st
     inputs["attention_mask"] = torch.tensor(real)
     if family in QWEN:
         inputs["mm_token_type_ids"] = (inputs["input_ids"] == IMAGE).int()
+    if family == "paligemma":  # the prompt is read both ways
+        inputs["token_type_ids"] = torch.zeros_like(inputs["input_ids"])
+    if family == "gemma3":  # a picture is
+        inputs["token_type_ids"] = (inputs["input_ids"] == IMAGE).long()
     return inputs
 
 
@@ -157,6 +186,11 @@ def _pictures(
     count = sum(pictures)
     if family == "llava":
         return {"pixel_values": torch.randn(count, 3, 24, 24, generator=rng)}, [[IMAGE] * 9] * count
+    if family == "paligemma":
+        return {"pixel_values": torch.randn(count, 3, 16, 16, generator=rng)}, [[IMAGE] * 4] * count
+    if family == "gemma3":
+        pixels = torch.randn(count, 3, 32, 32, generator=rng)
+        return {"pixel_values": pixels}, [[START, *[IMAGE] * 4, STOP]] * count
     if family == "internvl":  # two tiles each, which a quarter of the patches becomes
         pixels = torch.randn(2 * count, 3, 16, 16, generator=rng)
         return {"pixel_values": pixels}, [[START, *[IMAGE] * 2, STOP]] * count

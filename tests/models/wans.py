@@ -89,7 +89,9 @@ def tiny_pipeline(dtype: torch.dtype = torch.float32, drafter: bool = True) -> V
     with torch.random.fork_rng():
         torch.manual_seed(0)
         encoder = T5EncoderModel(T5Config(vocab_size=len(words), **small)).eval()
-        router = FrameRouter(len(words), text_len=24, text_dim=16, widths=(8, 16)).eval()
+        sizes_of = dict(text_len=24, text_dim=16, widths=(8, 16))
+        router = FrameRouter(len(words), **sizes_of).eval()
+        advantage = FrameRouter(len(words), **sizes_of, unit=1.0, usual=0.0).eval()
     pipe = VideoPipeline(
         tiny_wan(dtype, **sizes),
         torch.nn.Module.to(tiny_vae(), dtype),
@@ -97,6 +99,7 @@ def tiny_pipeline(dtype: torch.dtype = torch.float32, drafter: bool = True) -> V
         words,
         tiny_wan(dtype, **sizes, dim=24, num_layers=1) if drafter else None,
         torch.nn.Module.to(router, dtype) if drafter else None,
+        torch.nn.Module.to(advantage, dtype) if drafter else None,
     )
     pipe.set_progress_bar_config(disable=True)
     return pipe

@@ -147,10 +147,26 @@ def test_a_name_is_a_configuration(pipes, name):
     for wrong, said in (
         (f"{method}d", f"did you mean '{method}'"),
         (f"{method}[{knob}x=1]", f"did you mean '{knob}'"),
-        (3, "a method's name"),
+        (3, "config must be a SpecConfig, text or None, not 3"),
     ):
         with pytest.raises(InputError, match=said):
             pipe.enable_speculation(wrong)
+    for given, said in (
+        (dict(wrong=1), r"unknown argument 'wrong'.*\(known: config\)"),
+        (dict(confg=method), "did you mean 'config'"),
+        ({knob: 1}, rf"that is a setting .* SpecConfig\('METHOD', {knob}=…\) or 'METHOD\["),
+        ({f"{knob}s": 1}, f"unknown argument '{knob}s'; '{knob}' is a setting of a method"),
+        (dict(rule="token"), "'rule'; that is a setting of a method: give it in config, as"),
+    ):
+        with pytest.raises(InputError, match=said) as caught:
+            pipe.enable_speculation(**given)
+        assert "\n" not in str(caught.value)
+    with pytest.raises(InputError, match="unknown argument 'now'"):
+        pipe.disable_speculation(now=True)
+    with pytest.raises(InputError, match="config must be a SpecConfig, not 'scd'"):
+        pipe.check_speculation("scd")
+    with pytest.raises(InputError, match="unknown argument 'disabled'; did you mean 'disable'"):
+        pipe.set_progress_bar_config(disabled=True)
     assert pipe.speculation.method == "plain"
 
 
@@ -184,6 +200,12 @@ def test_text(llama):
     ):
         with pytest.raises(InputError, match=said):
             mmspec.enable_speculation(*arguments)
+    for given, said in (
+        (dict(window=3), "'window'; that is a setting of a method: give it in config"),
+        (dict(draftr=llama), "did you mean 'drafter'"),
+    ):
+        with pytest.raises(InputError, match=said):
+            mmspec.enable_speculation(llama, "scd", **given)
 
 
 def test_verdict():

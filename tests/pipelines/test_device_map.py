@@ -49,6 +49,7 @@ def test_map_is_complete_and_readable_again(tiny_folder):
     )
     expected = {"": CPU, "transformer.layers.0": CPU, "transformer.layers.1": TWIN}
     expected |= {"transformer.output": CPU, "drafter.layers.0": CPU, "drafter.output": CPU}
+    expected |= {"row_drafter.layers.0": CPU, "row_drafter.output": CPU}
     expected |= {f"sibling.{part}": CPU for part in ("layers.0", "layers.1", "output")}
     assert spread.hf_device_map == expected
     assert load(tiny_folder, spread.hf_device_map).hf_device_map == expected

@@ -60,9 +60,19 @@ def test_dtypes_in_every_way(folders, name, caplog):
     assert not caplog.records
 
 
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_auto_is_the_dtype_in_which_the_target_is_stored(folders, tmp_path, name, dtype):
+    load = KINDS[name].from_pretrained
+    load(folders[name], dtype=dtype).save_pretrained(tmp_path / "saved")
+    for how in (dict(torch_dtype="auto"), dict(dtype="auto"), dict(dtype="auto", variant=None)):
+        assert dtypes(load(tmp_path / "saved", **how)) == {dtype}
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
+        (dict(dtype="auto", torch_dtype=torch.float16), "give one of them"),
         (dict(dtype="int8"), "dtype must be one of floats, .*, not 'int8'"),
         (dict(dtype="bfloat61"), "dtype must be one of floats"),
         (dict(torch_dtype={"default": torch.float16}), "torch_dtype must be a dtype, text or None"),

@@ -33,16 +33,20 @@ def test_an_entry_that_names_no_class_is_no_component(undrafted, tmp_path, entry
     assert "drafter" not in components_in(tmp_path, "video")
     named = {**index, "drafter": ["mmspec.models.wan.transformer", "WanTransformer"]}
     (tmp_path / "model_index.json").write_text(json.dumps(named))
-    assert runnable_in(tmp_path, "video") == ["plain", "drafter-only", "random-routing"]
+    unasked = ["plain", "drafter-only", "random-routing", "oracle-routing"]
+    assert runnable_in(tmp_path, "video") == unasked
 
 
 def test_the_router_is_asked_for_by_what_reads_its_rewards(tmp_path):
-    names = ["plain", "sdvg", "sdvg-adaptive", "drafter-only", "random-routing"]
+    names = ["plain", "sdvg", "sdvg-adaptive", "arbitrage"]
+    names += ["drafter-only", "random-routing", "oracle-routing"]
     tiny_pipeline().save_pretrained(tmp_path)
     assert runnable_in(tmp_path, "video") == names
     needs = {name: SpecConfig(name).resolve("video").needs for name in names}
     assert [name for name in names if "router" in needs[name]] == ["sdvg", "sdvg-adaptive"]
     assert needs["sdvg"] == ("drafter", "router")
+    assert needs["arbitrage"] == ("drafter", "advantage_router")
+    assert needs["oracle-routing"] == ("drafter",)
     assert SpecConfig("sdvg", reward="clip_score").resolve("video").needs == ("drafter",)
     pipe = tiny_pipeline()
     bare = VideoPipeline(**{**pipe.components, "router": None})

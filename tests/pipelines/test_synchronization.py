@@ -101,6 +101,7 @@ def test_once_more_a_round_within_a_round(pipe, monkeypatch):
         {"rule": "recursive"},
         {"length": "heuristic"},
         {"length": "goodput"},
+        {"length": "faser"},
         {"method": "tree", "rule": "k-seq", "siblings": "independent"},
         {"method": "sjd", "jacobi_init": "above"},
         {"method": "sjd", "jacobi_init": "uniform"},

@@ -11,7 +11,7 @@ from mmspec.errors import InputError
 from mmspec.serve.backend import BusyError
 from mmspec.serve.batcher import BROKEN, ENDS, Batcher
 from mmspec.serve.jobs import Job, News
-from mmspec.serve.metrics import Metrics
+from mmspec.serve.metrics import RunMetrics
 from mmspec.serve.requests import ServeLimits
 
 
@@ -38,7 +38,7 @@ class Line:
     def __init__(self, **limits):
         self.model, self.other, self.heard = Recording(), Recording(), {}
         runners = {"one": self.model, "two": self.other}
-        self.metrics = Metrics()
+        self.metrics = RunMetrics()
         self.batcher = Batcher(runners, ServeLimits(**limits), self.metrics)
         self.other.gate.set()
 

@@ -52,7 +52,10 @@ def test_a_conversation_with_pictures():
         (b"[]", "the body: Input should be"),
         (chat(logit_bias={"5": 1}), "does not honour logit_bias; leave it out"),
         (chat(tools=[]), "does not honour tools"),
-        (chat(frequency_penalty=0.5), "frequency_penalty"),
+        (
+            chat(frequency_penalty=0.5),
+            "frequency_penalty: this server honours 0 alone; leave it out",
+        ),
         (chat(temperature=3), "temperature"),
         (chat(temperature="1"), "temperature"),
         (chat(top_p=0), "top_p"),
@@ -102,6 +105,15 @@ def test_what_is_null_is_not_given():
     asked = parsed(ChatRequest, body)
     assert [one["role"] for one in asked.conversation(LIMITS)] == ["user", "assistant", "user"]
     assert (asked.temperature, asked.length(LIMITS)) == (1.0, None)
+
+
+def test_what_scripts_say_and_nothing_changes_is_taken():
+    usual = dict(quality="standard", background="auto", moderation="low", user="me")
+    body = json.dumps({"prompt": "a", **usual}).encode()
+    assert parsed(PictureRequest, body).prompt == "a"
+    assert parsed(ChatRequest, chat(parallel_tool_calls=False, presence_penalty=0))
+    with pytest.raises(InputError, match="quality"):
+        parsed(PictureRequest, json.dumps({"prompt": "a", "quality": "hd"}).encode())
 
 
 def test_sizes_of_pictures():

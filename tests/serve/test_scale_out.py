@@ -10,8 +10,10 @@ import httpx
 import pytest
 from serving import free_port
 
+from mmspec.errors import InputError
 from mmspec.serve.jobs import News
 from mmspec.serve.loading import Offered
+from mmspec.serve.metrics import Metrics, RunMetrics
 from mmspec.serve.requests import ServeLimits
 from mmspec.serve.scale_out import Told
 
@@ -107,3 +109,51 @@ def test_one_of_two_replicas_dies_under_load():
         figures = httpx.get(f"{address}/metrics").text
         assert 'mmspec_requests_total{code="200",model="embedded-vlm"}' in figures
         assert 'code="50' not in figures
+        assert "mmspec_first_token_seconds_count" in figures
+        assert "mmspec_waiting" not in figures  # the front knows of none, and says none
+        assert httpx.get(f"{address}/health").json() == {"status": "ok"}
+
+
+@pytest.mark.parametrize("error", [Exception, RuntimeError, ConnectionError])
+def test_a_cluster_that_does_not_start_is_one_line(monkeypatch, error):
+    """And Serve is not asked to end: it would start a cluster for it."""
+    from mmspec.serve import scale_out
+
+    def init(**_):
+        raise error("The current node timed out during startup.")
+
+    def shutdown():
+        raise AssertionError("nothing has begun")
+
+    monkeypatch.setattr(scale_out.ray, "init", init)
+    monkeypatch.setattr(scale_out.serve, "shutdown", shutdown)
+    offered, told = [Offered("vlm", "embedded-vlm")], "the replicas can't start: .*timed out"
+    asked = offered, ServeLimits(), (), True, (1, 1), "127.0.0.1", free_port()
+    with pytest.raises(InputError, match=told) as caught, scale_out.scaled_out(*asked):
+        pass
+    assert "\n" not in str(caught.value)
+
+
+def test_ray_is_told_how_many_replicas_there_may_be():
+    from mmspec.serve.scale_out import model_deployment
+
+    limits = ServeLimits(rows=6, waiting=50)
+    made = model_deployment(limits, (1, 4))
+    found = made._deployment_config.autoscaling_config
+    assert (found.min_replicas, found.max_replicas, found.target_ongoing_requests) == (1, 4, 6)
+    assert made.max_ongoing_requests == 12
+    assert made.max_queued_requests == 50
+    fixed = model_deployment(limits, (3, 3))
+    assert fixed.num_replicas == 3
+    assert fixed._deployment_config.autoscaling_config is None
+
+
+def test_the_front_tells_its_own_figures_only():
+    metrics = Metrics()
+    metrics.began("m", 0.2)
+    metrics.answered("m", 200, 0.5, {})
+    text = metrics.text().decode()
+    assert 'mmspec_first_token_seconds_count{model="m"} 1.0' in text
+    queue = ("mmspec_waiting", "mmspec_batch_rows", "mmspec_busy_seconds")
+    assert not any(name in text for name in queue)
+    assert all(name in RunMetrics().text().decode() for name in queue)

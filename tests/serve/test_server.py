@@ -186,6 +186,16 @@ def test_keys_and_forms_of_requests(address):
     assert figures(address)['mmspec_requests_total{code="413",model=""}'] >= 1
 
 
+def test_routes_that_there_are_not_name_those_that_there_are(client):
+    for ask in (
+        lambda: client.responses.create(model="embedded-vlm", input="hello"),
+        lambda: client.images.edit(image=b"x", prompt="a"),
+    ):
+        with pytest.raises(openai.NotFoundError) as error:
+            ask()
+        assert "this server has /v1/chat/completions, /v1/images/generations" in str(error.value)
+
+
 def test_a_page_that_took_this_machines_address_is_not_heard(backend):
     with running(backend, LIMITS) as where:
         for name, status in (
@@ -199,18 +209,17 @@ def test_a_page_that_took_this_machines_address_is_not_heard(backend):
 
 
 def test_figures_count(address, client):
-    before = figures(address)
-    client.chat.completions.create(
+    before, labels = figures(address), '{method="eagle",model="embedded-vlm"}'
+
+    def more(name: str) -> float:
+        return after.get(name, 0.0) - before.get(name, 0.0)
+
+    answer = client.chat.completions.create(
         model="embedded-vlm", messages=asked(), temperature=0, max_tokens=30
     )
     after = figures(address)
-    labels = '{method="eagle",model="embedded-vlm"}'
-
-    def more(name: str) -> float:
-        return after[name] - before.get(name, 0.0)
-
     written = more(f"mmspec_tokens_total{labels}")
-    assert written >= 30
+    assert written == answer.usage.completion_tokens == 30
     assert written / more(f"mmspec_target_calls_total{labels}") > 1
     assert 0 < after[f"mmspec_acceptance{labels}"] < 1
     assert more('mmspec_requests_total{code="200",model="embedded-vlm"}') == 1

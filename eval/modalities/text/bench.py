@@ -9,11 +9,13 @@ from ....methods import SpecConfig
 from ....pipelines.text.pipeline import TextPipeline
 from ....pipelines.vlm.chat import Message
 from ...data.conversations import Conversation
+from ...measure.timing import Sample
 from ...run.job import Job, Outcome
 from ...run.samples import Line
 from ...variants import PLAIN, Variant
 from ..bench import Bench, Judged
 from ..vlm.answers import Answers, most_tokens
+from ..vlm.bare import BareAnswers
 from ..vlm.entropy import logits, mean_entropy
 from ..vlm.peers import PEER, peers
 from . import llama_cpp
@@ -28,6 +30,7 @@ class TextBench(Bench):
     def __init__(self, job: Job, pipe: TextPipeline) -> None:
         super().__init__(job, pipe)
         self.limit = most_tokens(job)
+        self._bare = BareAnswers(pipe, self.limit)
 
     def make_variant(self, name: str) -> Variant:
         if name.startswith(llama_cpp.PEER):
@@ -64,6 +67,9 @@ class TextBench(Bench):
                 if name in answers and answers[name]["turns"] != plain["turns"]:
                     parted = plain["turns"], answers[name]["turns"]
                     answers[name]["gap"] = self._gap(outcome.unit.first, *parted)
+
+    def bare(self, name: str, sample: Sample) -> Line:
+        return self._bare.line(self.job.configs.get(name.partition("@")[0]), sample)
 
     def _gap(self, index: int, mine: list[list[int]], theirs: list[list[int]]) -> float | None:
         """Difference of the target's logits of the two tokens at which two conversations part.

@@ -21,6 +21,7 @@ from ....engine.stats import SpecStats
 from ....errors import InputError
 from ....methods.registry import WEIGHTS
 from ....models.embedded import made_once
+from ....models.origins import origin_of
 from ....models.packaged import PACKAGED
 from ....models.transformers.gguf import SUFFIX
 from ....pipelines.text.pipeline import TextPipeline
@@ -172,13 +173,21 @@ def rounded(file: Path, bits: int) -> Path:
     return made_once(f"{file.stem}-{name}", digest, make) / _ROUNDED
 
 
+def _file_of(model: str) -> Path | None:
+    """The GGUF file of a model: a packaged one, a file, or that of a folder saved from either."""
+    if model in PACKAGED:
+        return PACKAGED[model].path
+    origin = origin_of(Path(model))
+    return Path(model if origin is None else origin.file)
+
+
 def peers_of(job: Job) -> dict[str, LlamaCpp]:
     """The rows of llama.cpp in a run, by name.
 
     There are none where the package is missing, or the model comes from no file that it reads.
     """
     model = job.model or ""
-    file = PACKAGED[model].path if model in PACKAGED else Path(model)
+    file = _file_of(model)
     if file is None or file.suffix != SUFFIX or find_spec("llama_cpp") is None:
         return {}
     found = {f"{PEER}plain": LlamaCpp(file)}

@@ -9,6 +9,7 @@ from typing import Any
 from PIL import Image
 
 from ....engine.stats import SpecStats
+from ....models.step_reward import StepReward
 from ....pipelines.verdict.verdict import Cost
 from ...run.job import Job
 
@@ -69,10 +70,15 @@ class Answers:
 
 @dataclass(frozen=True)
 class Questions:
-    """Some samples: a picture and a question each."""
+    """Some samples: a picture and a question each.
+
+    Attributes:
+        truth: scores steps of their answers, for an oracle; None: nobody knows.
+    """
 
     pictures: list[Image.Image]
     texts: list[str]
+    truth: StepReward | None = None
 
 
 @dataclass(frozen=True)

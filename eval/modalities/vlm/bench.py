@@ -9,15 +9,18 @@ from typing import Any
 
 from PIL import Image
 
+from ....models.step_reward import Step
 from ....picture import BACKGROUND
 from ....pipelines.vlm.pipeline import VlmPipeline
 from ...data.picture_questions import PictureQuestion
 from ...files import png_bytes
+from ...measure.timing import Sample
 from ...run.job import Job, Outcome
 from ...run.samples import Line
 from ...variants import Variant
 from ..bench import Bench, Judged
 from .answers import Answers, OneByOne, Questions, most_tokens
+from .bare import BareAnswers
 from .entropy import answer_entropy
 from .experts import Experts, expert_names
 from .inputs import inputs_of, picture_side
@@ -34,6 +37,7 @@ class VlmBench(Bench):
         super().__init__(job, pipe)
         self.limit = most_tokens(job)
         self._experts = Experts(job, pipe)
+        self._bare = BareAnswers(pipe, self.limit)
 
     def make_variant(self, name: str) -> Variant:
         if name in expert_names(self.job):
@@ -53,7 +57,7 @@ class VlmBench(Bench):
         items: list[PictureQuestion] = [self.job.prompt(index) for index in indices]
         side, background = picture_side(self.pipe), self.job.call.get("background", BACKGROUND)
         pictures = [item.picture(side, background) for item in items]
-        return Questions(pictures, [item.prompt for item in items])
+        return Questions(pictures, [item.prompt for item in items], partial(_truth, items))
 
     def judged(self, items: Sequence[PictureQuestion], out: Answers) -> list[Judged]:
         wanted = self.job.suite.metrics
@@ -75,6 +79,9 @@ class VlmBench(Bench):
             line["choice"] = asdict(out.choices[row])
         return line
 
+    def bare(self, name: str, sample: Sample) -> Line:
+        return self._bare.line(methods_of(self.job).get(name.partition("@")[0]), sample)
+
     def entropy(self, indices: range) -> float:
         seeds = [self.job.seed + index for index in indices]
         return answer_entropy(self.pipe, self.inputs(indices), seeds, self.limit)
@@ -83,3 +90,8 @@ class VlmBench(Bench):
         vision = getattr(self.pipe.model.config, "vision_config", None)
         side = getattr(vision, "image_size", None)
         return f"{side}×{side} px" if isinstance(side, int) else None
+
+
+def _truth(items: Sequence[PictureQuestion], steps: Sequence[Step]) -> list[float]:
+    """What is known of steps of answers to some questions."""
+    return [items[step.sample].score_step(step.before, step.text) for step in steps]

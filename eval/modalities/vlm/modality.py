@@ -18,7 +18,7 @@ from .experts import EXPERT, check_experts, expert_names
 from .inputs import check_questions
 from .peers import peers
 from .rows import complete_rows
-from .variants import BLANK, methods_of
+from .variants import BLANK, check_method, methods_of
 
 
 class VlmModality(Modality):
@@ -29,7 +29,7 @@ class VlmModality(Modality):
     bench = VlmBench
 
     def check_call(self, pipe: Any, config: SpecConfig, call: Mapping[str, Any]) -> None:
-        pipe.check_speculation(config)
+        check_method(pipe, config)
 
     def check(self, job: Job, todo: Plan, pipe: Any) -> None:
         if todo.batches != (1,):
@@ -38,7 +38,7 @@ class VlmModality(Modality):
         if strange:
             raise InputError(f"suite {job.suite.name} has no use for {', '.join(strange)}")
         if pipe is not None:
-            configs = [pipe.check_speculation(config) for config in methods_of(job).values()]
+            configs = [check_method(pipe, config) for config in methods_of(job).values()]
             check_experts(job)
             count = min(max(todo.speed, todo.most, self.entropy_samples), len(job.prompts))
             drafts = any("drafter" in config.needs for config in configs)

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from ...measure.bootstrap import FEWEST_PAIRS, interval
+from ...measure.bootstrap import FEWEST_PAIRS, interval, ratio_interval
+from ...measure.speed import per_token
 from ...run.job import Job
 from ...run.samples import Line, SampleLog
 from ...schema import MethodResult
@@ -15,7 +16,7 @@ from ...schema_parts import Choice, Member, Ratio
 from ...variants import row_name
 from .variants import BLANK, role_of
 
-LOOKUP = "prompt-lookup"
+LOOKUP, TRANSFORMERS = "prompt-lookup", "transformers:plain"
 
 
 def complete_rows(job: Job, log: SampleLog, rows: Mapping[str, MethodResult]) -> list[str]:
@@ -31,6 +32,8 @@ def complete_rows(job: Job, log: SampleLog, rows: Mapping[str, MethodResult]) ->
         row.choices = {n: Choice(count, **means) for n, (count, means) in _means(choices).items()}
         if not job.calls[row.call].get("temperature", 0.0):  # no chance: answers should be alike
             row.same_output = statistics.fmean(x["text"] == plain[x["index"]] for x in own)
+        if row.role in ("baseline", "method"):
+            row.over_transformers = _over(timed.get(row_name(TRANSFORMERS, row.call)), timed[name])
         if row.role == "method" and timed[name]:
             variant = name.removesuffix(f"@{row.call}")
             others = {"blank": variant + BLANK, LOOKUP: LOOKUP}
@@ -55,6 +58,16 @@ def length_ratio(mine: np.ndarray, theirs: np.ndarray) -> Ratio:
 
     value = float(ratio(np.arange(len(mine))))
     return Ratio(value, interval(ratio, len(mine)) if len(mine) >= FEWEST_PAIRS else None)
+
+
+def _over(peer: Sequence[Line] | None, lines: Sequence[Line]) -> Ratio | None:
+    """A peer's seconds a token over a row's, of samples alone; None: one has not all of them."""
+    theirs, mine = ([x for x in every if x["batch"] == 1] for every in (peer or (), lines))
+    if not mine or len(theirs) != len(mine):
+        return None
+    pairs = zip(theirs, mine, strict=True)
+    value, spread = ratio_interval([per_token(slow) / per_token(fast) for slow, fast in pairs])
+    return Ratio(value, spread if len(mine) >= FEWEST_PAIRS else None)
 
 
 def _in_order(log: SampleLog, kind: str, method: str) -> list[Line]:

@@ -8,8 +8,9 @@ from typing import Any
 
 import torch
 
-from ....methods import SpecConfig
+from ....methods import ResolvedConfig, SpecConfig
 from ....models.heads.published.specvlm import SpecVlmNetwork
+from ....models.step_reward import Step, StepReward
 from ....pipelines.output import VlmOutput, VlmStats
 from ....pipelines.vlm.pipeline import VlmPipeline
 from ...run.job import Job
@@ -36,7 +37,9 @@ class VlmMethod:
     """
 
     def __init__(self, config: SpecConfig, pipe: VlmPipeline, blank: bool = False) -> None:
+        self._truth: StepReward | None = None
         self.pipe = VlmPipeline(**pipe.components)
+        self.pipe.reward = self._score if foresees(config) else None
         self.pipe.enable_speculation(config)
         self.blank = Blank(self.pipe, config) if blank else None
         head = dict(self.pipe.heads or {}).get(config.resolve("vlm").parts["head"])
@@ -51,6 +54,7 @@ class VlmMethod:
 
         def answer() -> Answers:
             generator = [torch.Generator().manual_seed(seed) for seed in seeds]
+            self._truth = inputs.truth
             if self.blank is not None:
                 self.blank.show(inputs.pictures, inputs.texts)
             if self.clock is not None:
@@ -61,6 +65,31 @@ class VlmMethod:
             return Answers(out.text, out.tokens, out.stats, choices=choices)
 
         return answer
+
+    def _score(self, steps: Sequence[Step]) -> Sequence[float]:
+        assert self._truth is not None, "an oracle is asked about samples whose truth is known"
+        return self._truth(steps)
+
+
+def foresees(config: SpecConfig) -> bool:
+    """True if a method compares what both models write: an oracle, which the data has to judge."""
+    return config.resolve("vlm").rule.foresees
+
+
+def check_method(pipe: VlmPipeline, config: SpecConfig) -> ResolvedConfig:
+    """Resolve a method for a pipeline, which has no reward of its own for an oracle.
+
+    Raises:
+        InputError: the method can't run.
+    """
+    if foresees(config):
+        pipe = VlmPipeline(**pipe.components)
+        pipe.reward = _unasked
+    return pipe.check_speculation(config)
+
+
+def _unasked(steps: Sequence[Step]) -> list[float]:
+    raise AssertionError("a check of a method asks no reward")
 
 
 def methods_of(job: Job) -> dict[str, SpecConfig]:

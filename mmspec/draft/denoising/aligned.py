@@ -49,7 +49,7 @@ class AlignedDrafter(Drafter):
         x, mean, std = (each.flatten(0, 1)[:, None] for each in self._draw(own))
         law = Gaussian(mean, std)
         # what is no numbers, or of no noise, is not drafted
-        sound = (x.isfinite() & law.noisy()).all(-1)[:, 0]
+        sound = law.drawable(x)[:, 0]
         return Draft(x, lengths * sound, law)
 
     def _draw(self, own: Tensor) -> tuple[Tensor, ...]:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ...engine.accept.chain import pick
-from ...engine.accept.gaussian.base import law_at
+from ...engine.accept.gaussian.base import parts_at
 from ...engine.coins import RoundCoins
 from ...engine.draft import Context, Draft, Scores, Verdict
-from ...models.mar.denoising_target import steps_ahead
+from ...engine.laws import Gaussian
 from ...models.mar.schedule import DiffusionSchedule
 from .small_head import StepDrafter
 
@@ -37,29 +36,41 @@ class FrozenDrafter(StepDrafter):
         self.learned_variance = learned_variance
 
     def start(self, context: Context) -> None:
-        tables = self.schedule.alphas_bar, self.schedule.clean, self.schedule.current
-        bounds = self.schedule.low, self.schedule.high
-        self._tables = torch.stack((*tables, *bounds), -1).to(context.last.device)[..., None]
+        kept = self.schedule.alphas_bar
+        lost = (1 - kept).sqrt()
+        # means are gain · x + pull · v, logarithms of deviations lie from `least` on, `reach` apart
+        gain = self.schedule.clean * kept.sqrt() + self.schedule.current
+        pull = -self.schedule.clean * lost
+        least = ((self.schedule.low / 2).exp() * self.temperature).log()
+        reach = (self.schedule.high - self.schedule.low) / 2
+        tables = torch.stack((gain, pull, least, reach), -1)
+        self._tables = tables.to(context.last.device)[..., None]  # [T, 4, 1]
         self._velocity = self._share = torch.empty(0)  # [B, C]
 
     def propose(self, context: Context, budget: list[int], coins: RoundCoins) -> Draft:
-        self._root, self._t = context.last, steps_ahead(self.steps, context, 1)[:, 0]
+        self._root, self._left = context.last, self.steps - 1 - context.lengths
         return super().propose(context, budget if context.round else [0] * len(budget), coins)
 
-    def law(self, x: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
-        kept, clean, current, low, high = self._tables[t].unbind(1)
-        predicted = kept.sqrt() * x - (1 - kept).sqrt() * self._velocity
-        std = ((low + self._share * (high - low)) / 2).exp()
-        return (clean * predicted + current * x).to(x), (self.temperature * std).to(x)
+    def path(self, x: Tensor, t: Tensor, noise: Tensor) -> tuple[Tensor, Gaussian]:
+        gain, pull, least, reach = self._tables[t].unbind(2)  # [B, N, 1]
+        std = torch.addcmul(least, reach, self._share[:, None]).exp()
+        drift = pull * self._velocity[:, None]
+        before = [x.double()]
+        parts = gain.unbind(1), torch.addcmul(drift, std, noise).unbind(1)
+        for factor, added in zip(*parts, strict=True):
+            before.append(torch.addcmul(added, factor, before[-1]))
+        path = torch.stack(before, 1)
+        mean = torch.addcmul(drift, gain, path[:, :-1])
+        return path[:, 1:].to(x), Gaussian(mean, std)
 
     def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
-        law, x = law_at(scores.gaussian, verdict.accepted), torch.cat([self._root, draft.tokens], 1)
-        x = pick(x, verdict.accepted)
-        t = (self._t - verdict.accepted).clamp_min(0)
-        kept, clean, current, low, high = self._tables[t].unbind(1)
-        predicted = (law.mean - current * x) / clean
-        self._velocity = (kept.sqrt() * x - predicted) / (1 - kept).sqrt()
+        law = scores.gaussian
+        x = torch.cat([self._root, draft.tokens], 1)
+        mean, std, x = parts_at((law.mean, law.std, x), verdict.accepted)
+        t = (self._left - verdict.accepted).clamp_min(0)
+        gain, pull, least, reach = self._tables[t].unbind(1)
+        self._velocity = torch.addcmul(mean, gain, x, value=-1) / pull
         if self.learned_variance:
-            self._share = (2 * (law.std / self.temperature).log() - low) / (high - low)
+            self._share = (std.log() - least) / reach
         else:
-            self._share = torch.zeros_like(law.std)
+            self._share = torch.zeros_like(std)

@@ -1,4 +1,4 @@
-"""Drafts of denoising steps: a cheaper law of the next step, followed step by step."""
+"""Drafts of denoising steps: cheaper laws of the next steps, followed one after the other."""
 
 from __future__ import annotations
 
@@ -16,14 +16,25 @@ from ...models.mar.denoising_target import Denoiser, steps_ahead
 
 
 class StepDrafter(Drafter):
-    """Draws the next denoising steps of every row, each from `law` behind the one before it."""
+    """Draws the next denoising steps of every row along a `path`.
+
+    Args:
+        steps: T of a token.
+    """
 
     def __init__(self, steps: int) -> None:
         self.steps = steps
 
     @abstractmethod
-    def law(self, x: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and deviation `[B, C]` of what step `t [B]` leaves of `x [B, C]`."""
+    def path(self, x: Tensor, t: Tensor, noise: Tensor) -> tuple[Tensor, Gaussian]:
+        """Follow the steps `t [B, N]` from `x [B, C]` on, one after the other.
+
+        Args:
+            noise: of the steps, float64 `[B, N, C]`.
+
+        Returns:
+            Vectors `[B, N, C]` that they leave, and the laws, each behind the vector before it.
+        """
 
     def propose(self, context: Context, budget: list[int], coins: RoundCoins) -> Draft:
         depth = max(budget)
@@ -32,17 +43,10 @@ class StepDrafter(Drafter):
         if not depth:
             none = context.tokens[:, :0]
             return Draft(none, lengths, Gaussian(none, none))
-        t, noise = steps_ahead(self.steps, context, depth), coins.normal((depth, size)).to(x)
-        tokens, means, stds = [], [], []
-        for n in range(depth):
-            mean, std = self.law(x, t[:, n])
-            x = mean + std * noise[:, n]
-            tokens.append(x)
-            means.append(mean)
-            stds.append(std)
-        drafted, law = torch.stack(tokens, 1), Gaussian(torch.stack(means, 1), torch.stack(stds, 1))
+        t = steps_ahead(self.steps, context, depth)
+        drafted, law = self.path(x, t, coins.normal((depth, size)))
         # a vector that is no numbers, or of no noise, is not drafted: the one in front is the last
-        sound = (drafted.isfinite() & law.noisy()).all(-1).cumprod(1).sum(1)
+        sound = law.drawable(drafted).cumprod(1).sum(1)
         return Draft(drafted, torch.minimum(lengths, sound), law)
 
 
@@ -58,7 +62,13 @@ class DenoisingDrafter(StepDrafter):
         super().__init__(denoiser.steps)
         self.denoiser, self._told = denoiser, condition
 
-    def law(self, x: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
+    def path(self, x: Tensor, t: Tensor, noise: Tensor) -> tuple[Tensor, Gaussian]:
         if not isinstance(self._told, Tensor):
             self._told = self._told()
-        return self.denoiser.step(x, t, self._told)
+        tokens, laws = [], []
+        for step, added in zip(t.unbind(1), noise.to(x).unbind(1), strict=True):
+            laws.append(self.denoiser.step(x, step, self._told))
+            x = torch.addcmul(laws[-1][0], laws[-1][1], added)
+            tokens.append(x)
+        mean, std = (torch.stack(each, 1) for each in zip(*laws, strict=True))
+        return torch.stack(tokens, 1), Gaussian(mean, std)

@@ -7,6 +7,7 @@ from ..draft_model import ModelDrafter
 from .block import BlockDrafter
 from .corrected import CorrectedModel
 from .dflash import DFlashModel
+from .falcon import FalconModel
 from .feature_model import EagleDrafter, FeatureModel
 from .flash import FlashModel
 from .peagle import PEagleModel
@@ -15,7 +16,7 @@ from .peagle import PEagleModel
 def chain_of(model: FeatureModel) -> Drafter:
     """The drafter of chains with a head, block by block if a call gives several tokens."""
     if isinstance(model, CorrectedModel) or not isinstance(
-        model, FlashModel | DFlashModel | PEagleModel
+        model, FlashModel | FalconModel | DFlashModel | PEagleModel
     ):
         return EagleDrafter(model, ModelDrafter(model))
     return EagleDrafter(model, BlockDrafter(model))

@@ -49,7 +49,9 @@ class FeatureModel(GuidedDecoder, ABC):
         warp: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
         of = target.setting
-        super().__init__(decoder, of._replace(prefix=prefix, mask=mask, warp=warp or of.warp))
+        # it reads in one direction, whatever the target does with its prefix
+        own = of._replace(prefix=prefix, mask=mask, warp=warp or of.warp, both_ways=None)
+        super().__init__(decoder, own)
         if decoder.dim:  # others read no hidden states
             target.watch(decoder.reads)
         self.target = target

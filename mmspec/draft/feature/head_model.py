@@ -16,6 +16,7 @@ from ...models.heads.published.decoder import (
 )
 from ...models.heads.published.eagle_decoder import (
     PublishedEagleDecoder,
+    PublishedFalconDecoder,
     PublishedFlashDecoder,
     PublishedPEagleDecoder,
     PublishedPrefixDecoder,
@@ -26,6 +27,7 @@ from ...models.transformers.causal import CausalDecoder
 from .corrected import CorrectedModel
 from .dflash import DFlashModel
 from .eagle import EagleModel
+from .falcon import FalconModel
 from .feature_model import FeatureModel
 from .flash import FlashModel
 from .hydra import HydraModel, PrefixHydraModel
@@ -53,6 +55,8 @@ def head_model(
     if isinstance(head, PublishedHead):
         assert isinstance(target.decoder, CausalDecoder)
         head = published_decoder(head, target.decoder)
+    if isinstance(head, PublishedFalconDecoder):
+        return FalconModel(head, target, images, warp)
     if isinstance(head, PublishedFlashDecoder):
         return FlashModel(head, target, images, warp)
     if isinstance(head, PublishedPEagleDecoder):

@@ -54,8 +54,8 @@ class LongSpecModel(TokenFeatureModel):
         """M, slots of the ring."""
         return self.window + self.setting.scratch + 1
 
-    def ring_bytes(self, scratch: int) -> int:
-        """Bytes of the ring, if a call may add so many tokens."""
+    def cache_bytes(self, scratch: int) -> int:
+        """Bytes of the ring, if a call may add so many tokens, however long the text."""
         return (self.window + scratch + 1) * self.decoder.ring(len(self.prefix), 1).nbytes
 
     def _start(self, rows: int, before: Tensor) -> None:

@@ -9,7 +9,7 @@ from ...engine.accept.chain import pick
 from ...engine.draft import Context, Draft, Scores, Verdict
 from ...models.decoders import TokenHeadDecoder
 from ...models.guided import GuidedDecoder
-from ..draft_model import catch_up
+from ...models.token_model import catch_up
 from .feature_model import TokenFeatureModel, still_known
 
 

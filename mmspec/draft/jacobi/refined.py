@@ -11,7 +11,7 @@ from ...engine.coins import RoundCoins
 from ...engine.draft import Context, Draft, Scores, Verdict
 from ...engine.laws import Categorical
 from ...methods.parts.windows import JacobiInit
-from ..draft_model import TokenModel, catch_up
+from ...models.token_model import TokenModel, catch_up
 from ..shared_coins import InnerCoins
 from ..sound_laws import faults, mended
 from .coupled import settled

@@ -11,7 +11,8 @@ from ...engine.coins import RoundCoins
 from ...engine.draft import Context, Draft
 from ...engine.laws import OneHot
 from ...methods.parts.shared import Siblings
-from ..draft_model import TokenModel, TreeModelDrafter
+from ...models.token_model import TokenModel
+from ..draft_model import TreeModelDrafter
 from ..sound_laws import faults, mended
 from .shape import TreeShape
 from .siblings import draw_siblings, law_of_siblings

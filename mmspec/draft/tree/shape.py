@@ -5,36 +5,44 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 
 import torch
 from torch import Tensor
 
 from ...engine.draft import Context, Draft
 from ...engine.laws import Law, OneHot
+from ...methods.static_trees import Children, StaticTree, children_of
 
 
 @dataclass(frozen=True)
 class TreeShape:
-    """Tree in which a node of level d has `widths[d]` children; levels stand in order."""
+    """Tree in which a node of level d has at most `widths[d]` children; levels stand in order.
+
+    Attributes:
+        tree: which of these it has, see `children_of`; "full": all.
+    """
 
     widths: tuple[int, ...]
+    tree: StaticTree = "full"
+
+    @cached_property
+    def children(self) -> Children:
+        """By level the children of each node of the level above."""
+        return children_of(self.widths, self.tree)
 
     @cached_property
     def ends(self) -> list[int]:
         """Nodes of the first 0, 1, 2, … levels."""
-        ends, level = [0], 1
-        for width in self.widths:
-            level *= width
-            ends.append(ends[-1] + level)
-        return ends
+        return [0, *accumulate(map(sum, self.children))]
 
     @cached_property
     def parents(self) -> Tensor:
         """The node that every node follows `[N]`, -1 for the root."""
         parents: list[int] = []
         above = [-1]
-        for level, width in enumerate(self.widths):
-            parents += [node for node in above for _ in range(width)]
+        for level, counts in enumerate(self.children):
+            parents += [node for node, n in zip(above, counts, strict=True) for _ in range(n)]
             above = list(range(self.ends[level], self.ends[level + 1]))
         return torch.tensor(parents)
 

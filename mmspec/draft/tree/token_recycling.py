@@ -10,6 +10,7 @@ from ...engine.accept.chain import pick
 from ...engine.coins import RoundCoins
 from ...engine.draft import Context, Draft, Scores, Verdict
 from ...engine.laws import OneHot
+from ...methods.static_trees import StaticTree, places
 from ...models.guided import GuidedDecoder
 from .shape import TreeShape
 from .successors import SuccessorTable, runners_up, runners_up_of_prefix
@@ -18,17 +19,19 @@ from .successors import SuccessorTable, runners_up, runners_up_of_prefix
 class RecyclingDrafter:
     """A table remembers the likeliest successors of every token; a fixed tree is read from it.
 
-    Whatever the target scores, kept or not, updates the table, one per row; so does the prompt. The
-    tree follows from past laws without chance, so its nodes are `OneHot`.
+    A node's children are the first of its token's successors. Whatever the target scores, kept or
+    not, updates the table, one per row; so does the prompt. The tree follows from past laws without
+    chance, so its nodes are `OneHot`.
 
     Args:
         vocab_size: V.
-        widths: children of a node, by level; the widest is the number of successors kept.
+        widths: most children of a node, by level; the widest is the number of successors kept.
         target: leaves its logits behind, which rank the runners-up of greedy laws too; None: the
             laws rank them.
         prompt: tokens `[N, P]` in front of every sample's output, -1 where there is none; None:
             unknown.
         table: what was learnt before, and is learnt for later; None: nothing is kept.
+        tree: which of these children there are, see `children_of`.
     """
 
     def __init__(
@@ -38,8 +41,10 @@ class RecyclingDrafter:
         target: GuidedDecoder | None = None,
         prompt: Tensor | None = None,
         table: SuccessorTable | None = None,
+        tree: StaticTree = "full",
     ) -> None:
-        self.vocab_size, self.shape = vocab_size, TreeShape(widths)
+        self.vocab_size = vocab_size
+        self.shape = TreeShape(tuple(min(width, vocab_size) for width in widths), tree)
         self.target, self.prompt, self.table = target, prompt, table
         self._table = torch.empty(0)
         if target is not None:
@@ -48,8 +53,10 @@ class RecyclingDrafter:
     def start(self, context: Context) -> None:
         self._successors = self.table or SuccessorTable()
         # one line more than tokens takes what is not to be remembered
-        size, device = (self.vocab_size + 1, max(self.shape.widths)), context.tokens.device
-        self._table = self._successors.rows(context.rows, size, device)
+        most, device = max(self.shape.widths), context.tokens.device
+        self._table = self._successors.rows(context.rows, (self.vocab_size + 1, most), device)
+        known = places(self.shape.children, most)
+        self._places = [torch.tensor(place, device=device) for place in known]  # of every level
         self._read_prompt(context, [*range(context.rows)])
 
     def seat(self, context: Context, rows: list[int]) -> None:
@@ -79,8 +86,8 @@ class RecyclingDrafter:
     def propose(self, context: Context, budget: list[int], coins: RoundCoins) -> Draft:
         tokens = context.tokens[:, :0]
         above = self._before(context, context.lengths).clamp_min(0)
-        for width in self.shape.widths[: max(budget)]:
-            above = pick(self._table, above)[..., :width].flatten(1)  # the likeliest successors
+        for place in self._places[: max(budget)]:
+            above = pick(self._table, above).flatten(1)[:, place]  # the likeliest successors
             tokens = torch.cat([tokens, above], dim=1)
         # nothing is known of what follows no token at all
         rows = zip(budget, context.base, self._told, strict=True)

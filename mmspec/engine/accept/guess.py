@@ -34,7 +34,7 @@ def verify_guessed(
 
     Returns:
         A verdict on `draft` alone, of the same law as the rule's own. A guess that stood is its
-        `last` token.
+        `last` token, see `Verdict.guessed`.
 
     Raises:
         ContractError: the draft or the guess is a tree, or has laws that are none of single tokens.
@@ -49,7 +49,8 @@ def verify_guessed(
     stood = verdict.accepted > behind
     last = guess.tokens.where(stood[:, None], verdict.last)
     accepted = torch.minimum(verdict.accepted, behind)
-    return Verdict(accepted, verdict.emitted[:, :-1], last, accepted + 1, guessed=stood)
+    guessed = stood.long() - (guess.lengths * ~stood)
+    return Verdict(accepted, verdict.emitted[:, :-1], last, accepted + 1, guessed=guessed)
 
 
 def _law(draft: Draft, guess: Draft, vocab: int, behind: Tensor) -> Law:

@@ -1,8 +1,13 @@
-"""Rules that route blocks of video: a drafted one stands, or the target makes its own.
+"""Rules that route blocks of video and steps of text: a drafted one stands, or the target makes its
+own.
 
 `RewardThresholdRule` is that of Hu and Zhang 2026, "Speculative Decoding for Autoregressive Video
-Generation" (SDVG); in two others its threshold adapts itself; and chance is what a reward has to
-beat at the same share.
+Generation" (SDVG), and of reward-guided decoding of text; in two others its threshold adapts
+itself; `AdvantageRule` looks at what is won by asking the target, as Arbitrage does; and chance is
+what all of them have to beat at the same share.
+
+A block is one node of a draft, and so its tokens are blocks. A step is all nodes of a chain of
+tokens. Either way a draft is one unit that stands or falls as a whole, and scores are of the unit.
 """
 
 from __future__ import annotations
@@ -18,7 +23,9 @@ PATIENCE = 4.0  # drafts over which what stood too often, or too rarely, is made
 
 
 def block_rewards(scores: Scores, frame_rule: str) -> Tensor:
-    """The reward of every block `[B, N]`: of its "worst" frame, or "mean"; NaN if a frame's is.
+    """The reward of every unit `[B, U]`: of its "worst" frame, or "mean"; NaN if a frame's is.
+
+    U is 1, or 0 where no row has a draft. A step has one frame.
 
     Raises:
         ContractError: nobody was asked for rewards.
@@ -29,24 +36,30 @@ def block_rewards(scores: Scores, frame_rule: str) -> Tensor:
     return frames.amin(-1) if frame_rule == "worst" else frames.mean(-1)
 
 
+def drafted(draft: Draft) -> Tensor:
+    """True for rows `[B, U]` that have a draft."""
+    return (draft.lengths > 0)[:, None].expand(-1, min(1, draft.nodes))
+
+
 def routed(draft: Draft, stands: Tensor) -> Verdict:
-    """Blocks stand where `stands [B, N]` says; the target makes the others. N is 0 or 1."""
+    """Units stand where `stands [B, U]` says; the target makes the others, and says how long."""
     tokens, keep = draft.tokens, stands & draft.live()
     rows, nodes, *shape = tokens.shape
     emitted = tokens if nodes else tokens.new_zeros(rows, 1, *shape)  # for the target to fill
-    one = torch.ones_like(draft.lengths)
-    return Verdict(keep.sum(1), emitted, emitted, one, keep=keep)
+    counts = draft.lengths.clamp_min(1)
+    at = (counts - 1).view(-1, *[1] * (emitted.ndim - 1)).expand(-1, 1, *shape)
+    return Verdict(keep.sum(1), emitted, emitted.gather(1, at), counts, keep=keep)
 
 
 class RoutingRule:
-    """Base of the rules that route blocks of video; takes blocks of any law, one a row at most."""
+    """Base of the rules that route units; takes drafts of any law."""
 
     contract: Contract = "lossy"
     local = True
 
 
 class RewardThresholdRule(RoutingRule):
-    """A block stands if the reward of its worst frame reaches τ, min_f r_f ≥ τ.
+    """A unit stands if the reward of its worst frame reaches τ, min_f r_f ≥ τ.
 
     What is no number stands nowhere. That the clip's first blocks are the target's is a matter of
     draft length: `ConstantLength(1, after=forced_blocks)` does not even ask for them.
@@ -93,7 +106,7 @@ class RewardRankRule(RoutingRule):
 
     def verify(self, draft: Draft, scores: Scores, coins: RoundCoins) -> Verdict:
         rewards = block_rewards(scores, self.frame_rule)
-        rewards = rewards.masked_fill(~draft.live(), torch.nan)
+        rewards = rewards.masked_fill(~drafted(draft), torch.nan)
         seen = rewards[:, :0] if self.seen is None else self.seen
         owed = rewards.new_zeros(len(rewards)).double() if self.owed is None else self.owed
         better = (seen[:, None] > rewards[..., None]).sum(-1)
@@ -103,7 +116,7 @@ class RewardRankRule(RoutingRule):
         above = (share * (known + 1) - better).clamp_min(0)
         chance = above.minimum(equal + 1) / (equal + 1)  # mean over where the lot puts it
         judged = ~rewards.isnan()
-        stands = coins.accept(chance.masked_fill(~judged, 0), draft.lengths)
+        stands = coins.accept(chance.masked_fill(~judged, 0), draft.lengths.clamp_max(1))
         self.seen = torch.cat([seen, rewards], dim=1)
         self.owed = owed + (judged * (self.draft_share - stands.double())).sum(1)
         return routed(draft, stands)
@@ -133,17 +146,38 @@ class RewardMeanRule(RoutingRule):
         rewards = block_rewards(scores, self.frame_rule)
         stood = rewards[:, :0] if self.stood is None else self.stood
         above = (stood - self.wish).nansum(1, keepdim=True)
-        stands = draft.live() & (rewards - self.wish + above >= 0)
+        stands = drafted(draft) & (rewards - self.wish + above >= 0)
         self.stood = torch.cat([stood, rewards.masked_fill(~stands, torch.nan)], dim=1)
         return routed(draft, stands)
 
 
+class AdvantageRule(RoutingRule):
+    """A unit stands unless the target would do better by more than τ: unless A > τ (Arbitrage).
+
+    A is the mean over a block's frames, or a step's only one, of what the scores hold: a router's
+    P(target better), or the difference of the target's reward and the draft's. An absolute
+    threshold asks the target again and again where both models fail; this one asks where asking
+    pays. At a given share of asked units, the true difference wins most for those at hand; later
+    ones depend on what stood, so that nothing is said of whole clips or texts. What is no number
+    stands nowhere. With τ = 0 and a router, whose P is above 0, all units are the target's.
+
+    Args:
+        advantage_tau: the threshold τ.
+    """
+
+    def __init__(self, advantage_tau: float) -> None:
+        self.advantage_tau = advantage_tau
+
+    def verify(self, draft: Draft, scores: Scores, coins: RoundCoins) -> Verdict:
+        return routed(draft, block_rewards(scores, "mean") <= self.advantage_tau)
+
+
 class RandomRoutingRule(RoutingRule):
-    """A block stands with probability `draft_share`, whatever it shows."""
+    """A unit stands with probability `draft_share`, whatever it shows."""
 
     def __init__(self, draft_share: float) -> None:
         self.draft_share = draft_share
 
     def verify(self, draft: Draft, scores: Scores, coins: RoundCoins) -> Verdict:
-        chance = torch.full_like(draft.live(), self.draft_share, dtype=torch.float64)
-        return routed(draft, coins.accept(chance, draft.lengths))
+        chance = torch.full_like(drafted(draft), self.draft_share, dtype=torch.float64)
+        return routed(draft, coins.accept(chance, draft.lengths.clamp_max(1)))

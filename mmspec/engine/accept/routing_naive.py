@@ -16,6 +16,11 @@ def reward_threshold_rule(frames: list[float], tau: float, frame_rule: str) -> L
     return {(int(_reward(frames, frame_rule) >= tau),): 1.0}
 
 
+def advantage_rule(frames: list[float], tau: float) -> Law:
+    """Arbitrage, for one block: it falls if the mean advantage A > τ, or is no number."""
+    return {(int(_reward(frames, "mean") <= tau),): 1.0}
+
+
 def random_routing_rule(draft_share: float) -> Law:
     """Keep one block with probability `draft_share`."""
     return {(1,): draft_share, (0,): 1 - draft_share}

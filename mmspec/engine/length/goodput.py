@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from ..draft import Context, Draft, Verdict
+from .round_costs import Load
 from .signals import Regression
 
 _PRIOR, _WEIGHT = 0.7, 2.0  # what is thought of position 1, and how many rounds that outweighs
 _DECAY = 0.95  # of what a row has seen, per round
-_PATIENCE = 8  # rounds of plain decoding before the first new try
+PATIENCE = 8  # rounds of plain decoding before the first new try
 _FADE = 0.995  # of what earlier generations have seen of a position, every time it is judged
-_HICCUP = 3.0  # a round that takes so many times what it should counts for no more
+HICCUP = 3.0  # a round that takes so many times what it should counts for no more
 _DRIFT = 0.75  # of a surprise is put down to the machine, which is the same for all lengths
 
 
@@ -28,6 +29,8 @@ class Experience:
         signals: chance of a position by the laws of the draft before.
         windows: of a `SettledLength`, tokens and seconds of the latest generations with a window.
         chosen: how often it has chosen one of those that it knew.
+        loads: of rounds by their load, see `RoundCosts`: how many were seen, and the mean logarithm
+            of their seconds over those of `seconds`.
     """
 
     seconds: list[float]
@@ -36,6 +39,7 @@ class Experience:
     signals: Regression = field(default_factory=Regression)
     windows: dict[int, tuple[float, float]] = field(default_factory=dict)
     chosen: int = 0
+    loads: dict[Load, tuple[int, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.stood = self.stood or [0.0] * (len(self.seconds) - 1)
@@ -86,13 +90,13 @@ class GoodputLength:
         self._rows: list[RowAcceptance] = []
         self._over: list[bool] = []
         self._stands: list[float] = []  # thought of positions as the generation began
-        self._idle, self._patience = 0, _PATIENCE
+        self._idle, self._patience = 0, PATIENCE
 
     def start(self, rows: int) -> None:
         self._stands = self.experience.stands()
         self._rows = [self._new_row() for _ in range(rows)]
         self._over = [False] * rows
-        self._idle, self._patience = 0, _PATIENCE
+        self._idle, self._patience = 0, PATIENCE
 
     def seat(self, context: Context, rows: list[int]) -> None:
         for row in rows:
@@ -120,20 +124,24 @@ class GoodputLength:
 
     def observe(self, context: Context, draft: Draft, verdict: Verdict) -> None:
         seconds = self.seconds
-        told = [*zip(self._rows, self._over, context.reached, context.accepted, strict=True)]
         if self._idle and draft.levels:
-            tried = [1 + kept for _, over, _, kept in told if not over]
+            told = zip(context.accepted, self._over, strict=True)
+            tried = [1 + kept for kept, over in told if not over]
             pays = sum(tried) / len(tried) * seconds[0] > seconds[min(draft.levels, self.most)]
-            self._idle, self._patience = 0, _PATIENCE if pays else 2 * self._patience
-        for row, _, n, kept in told:
-            row.learn(n, kept, self.experience)
-        self._over = list(context.finished)
+            self._idle, self._patience = 0, PATIENCE if pays else 2 * self._patience
+        self._learn(context)
         n = draft.levels  # filling is scored as well
         if context.seconds and n <= self.most:
-            surprise = self.news * math.log(min(context.seconds / seconds[n], _HICCUP))
+            surprise = self.news * math.log(min(context.seconds / seconds[n], HICCUP))
             drift = math.exp(_DRIFT * surprise)
             seconds[:] = [s * drift for s in seconds]
             seconds[n] *= math.exp(surprise) / drift
+
+    def _learn(self, context: Context) -> None:
+        """Learn how much of every row's draft stood, and which rows are over."""
+        for row, n, kept in zip(self._rows, context.reached, context.accepted, strict=True):
+            row.learn(n, kept, self.experience)
+        self._over = list(context.finished)
 
 
 class _RowGoodput:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 from ..options import Options, option
 from ..part import Drafter, DraftOptions, Preset, Rule
+from .routing import ADVANTAGE_ROUTER, ROUTER, AdvantageOptions, GainOptions, ShareOptions
+from .steps import OF_STEPS
 
 ROUTER_TAU = 32.0
-
-
-ROUTER = "router"  # the reward that a pipeline has itself
 
 
 class StepsOptions(DraftOptions):
@@ -30,10 +30,7 @@ class BlockVideoOptions(StepsOptions):
     ranks: ClassVar[bool] = False
 
 
-class RewardOptions(Options):
-    frame_rule: Literal["worst", "mean"] = option(
-        "worst", "whose reward a block's is: which frame's"
-    )
+class JudgedOptions(Options):
     reward: str = option(ROUTER, "what judges frames: a reward, or the pipeline's own router")
 
     def needs(self) -> tuple[str, ...]:
@@ -41,14 +38,22 @@ class RewardOptions(Options):
         return (ROUTER,) if self.reward == ROUTER else ()
 
 
+class RewardOptions(JudgedOptions):
+    frame_rule: Literal["worst", "mean"] = option(
+        "worst", "whose reward a block's is: which frame's"
+    )
+
+
 class ThresholdOptions(RewardOptions):
     tau: float = option(ROUTER_TAU, "what a drafted block's worst frame must score; less is faster")
 
 
-class ShareOptions(Options):
-    draft_share: float = option(
-        0.5, "part of the drafted blocks that is to stand; more is faster", 0, 1
-    )
+class OracleOptions(JudgedOptions, GainOptions):
+    def measured(self) -> str | None:
+        """Why not: nearness to the target is no reward of the target's own block."""
+        told = "the router says how near a draft is to the target's block, and can't say which of "
+        told += "them is better; name a reward of pictures"
+        return told if self.reward == ROUTER else None
 
 
 class RankOptions(RewardOptions, ShareOptions):
@@ -73,11 +78,22 @@ class RankOptions(RewardOptions, ShareOptions):
 
 
 def _of_blocks(
-    name: str, rule: str, summary: str, role: Any = "method", **knob: tuple[float, ...]
+    name: str,
+    rule: str,
+    summary: str,
+    role: Any = "method",
+    settings: Mapping[str, Any] | None = None,
+    **knob: tuple[float, ...],
 ) -> Preset:
-    """Blocks of video, drafted by a cheap model and routed by a rule with a knob."""
+    """Blocks of video, drafted by a cheap model and routed by a rule with a knob.
+
+    Some are methods of the same name for steps of text, too.
+    """
     ((option, sweep),) = knob.items()
     more: Any = dict(role=role, knob=option, sweep=sweep, serves=("video",))
+    more |= {"settings": settings or {}}
+    if name in OF_STEPS:
+        more |= dict(serves=("video", "vlm"), of={"vlm": OF_STEPS[name]})
     return Preset(name, "block-video", rule, summary, **more)
 
 
@@ -89,6 +105,7 @@ PARTS = (
         BlockVideoOptions,
         tokens="blocks",
         needs=("drafter",),
+        units=True,
     ),
     Rule(
         "reward-threshold",
@@ -97,6 +114,7 @@ PARTS = (
         ThresholdOptions,
         contract="lossy",
         tokens="blocks",
+        routes=True,
         rewarded=True,
         paper="Hu and Zhang 2026",
     ),
@@ -108,8 +126,35 @@ PARTS = (
         {"wish": "target_quality"},
         contract="lossy",
         tokens="blocks",
+        routes=True,
         rewarded=True,
         check=lambda options, drafter: options.goals(),
+    ),
+    Rule(
+        "advantage",
+        ".routing:AdvantageRule",
+        "a block stands unless a router says that the target would do better",
+        AdvantageOptions,
+        needs=(ADVANTAGE_ROUTER,),
+        contract="lossy",
+        tokens="blocks",
+        routes=True,
+        rewarded=True,
+        paper="Maheswaran et al. 2025",
+    ),
+    Rule(
+        "oracle",
+        ".routing:AdvantageRule",
+        "the target makes the block too, and the better one stands",
+        OracleOptions,
+        {"advantage_tau": "gain_tau"},
+        contract="lossy",
+        tokens="blocks",
+        routes=True,
+        rewarded=True,
+        foresees=True,
+        paper="Maheswaran et al. 2025",
+        check=lambda options, drafter: options.measured(),
     ),
     Rule(
         "random-routing",
@@ -118,6 +163,7 @@ PARTS = (
         ShareOptions,
         contract="lossy",
         tokens="blocks",
+        routes=True,
     ),
     _of_blocks(
         "sdvg",
@@ -130,6 +176,20 @@ PARTS = (
         "reward-rank",
         "sdvg with a target share of drafts, speed-up or mean score in place of a fixed threshold",
         draft_share=(0.25, 0.5, 0.75, 0.9),
+    ),
+    _of_blocks(
+        "arbitrage",
+        "advantage",
+        "a small model drafts each block, and the target makes those that it would do better",
+        advantage_tau=(0.3, 0.5, 0.7, 0.9),
+    ),
+    _of_blocks(
+        "oracle-routing",
+        "oracle",
+        "both models make each block, and the one that a reward prefers stands",
+        role="oracle",
+        settings={"reward": "shapes_clip_score"},
+        gain_tau=(0.0, 0.25, 0.5, 1.0),
     ),
     _of_blocks(
         "random-routing",

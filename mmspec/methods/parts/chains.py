@@ -7,7 +7,7 @@ from typing import Literal
 from ...errors import InputError
 from ..options import option
 from ..part import Drafter, Preset
-from .shared import CHAIN, ONE_LAW, ChainOptions, SiblingsOptions
+from .shared import CHAIN, ONE_LAW, ChainOptions, LivingOptions, SiblingsOptions, table_lives
 
 
 class ModelOptions(ChainOptions):
@@ -15,12 +15,33 @@ class ModelOptions(ChainOptions):
         return [1] * depth
 
 
+class JoinedOptions(ModelOptions, LivingOptions):
+    run_cache: int = option(
+        4096,
+        "runs of draft tokens that are one of the target's, known at a time; 0: none is joined",
+        0,
+        2**20,
+    )
+
+    def drawn(self, depth: int) -> int:
+        """Tokens of the draft model, and nodes that are made of them."""
+        return 2 * depth
+
+
 class BlockOptions(ChainOptions, SiblingsOptions):
     def calls(self, depth: int) -> list[int]:
         return [depth]  # as one
 
 
-class InnerOptions(ModelOptions):
+class CopyOptions(ModelOptions):
+    hot_experts: int | None = option(
+        None,
+        "sparse experts of a layer that drafts may choose, those chosen most so far; none: all",
+        1,
+    )
+
+
+class InnerOptions(CopyOptions):
     inner: str = option("lookup", "drafter that drafts for the rounded copy of the target")
     inner_draft_tokens: int = option(
         4, "how many it drafts before that copy checks", 1, 64, limits=("depth",)
@@ -87,6 +108,18 @@ PARTS = (
         watched=True,
         nests=True,
         paper="Leviathan et al. 2023",
+        **CHAIN,
+        **ONE_LAW,
+    ),
+    Drafter(
+        "joined",
+        ".joined:JoinedDrafter",
+        "a smaller model of other words drafts, and runs of its tokens are joined",
+        JoinedOptions,
+        {"table_lives": table_lives},
+        needs=("drafter",),
+        watched=True,
+        paper="Ramakrishnan et al. 2025",
         **CHAIN,
         **ONE_LAW,
     ),
@@ -170,7 +203,7 @@ PARTS = (
         "rounded",
         ".rounded_target:RoundedDrafter",
         "the target on rounded weights drafts, over the target's cache",
-        ModelOptions,
+        CopyOptions,
         {"model": "rounded"},
         rounds=True,
         watched=True,
@@ -190,6 +223,13 @@ PARTS = (
         **ONE_LAW,
     ),
     Preset("draft", "model", "token", "a smaller model drafts"),
+    Preset(
+        "omnidraft",
+        "joined",
+        "token",
+        "a smaller model of other words drafts, and runs of its tokens are joined",
+        serves=("vlm",),
+    ),
     Preset(
         "pearl",
         "ahead",

@@ -71,6 +71,14 @@ PARTS = (
         paper="Wang et al. 2025",
     ),
     Head(
+        "falcon",
+        ".published.falcon:FalconNetwork",
+        "an LSTM and a layer, a call says a block of tokens that know of each other",
+        blocks=True,
+        trees=True,
+        paper="Gao et al. 2025",
+    ),
+    Head(
         "dflash",
         ".published.dflash:DFlashNetwork",
         "a block of masked tokens is denoised",
@@ -136,5 +144,6 @@ PARTS = (
     head_preset("msd", "eagle's head; pictures and text come in by ways of their own", 6),
     head_preset("hydra", "small heads, each in the light of the tokens drafted before it", 6),
     head_preset("flash", "a head with pooled pictures drafts several tokens a call", 5, "block"),
+    head_preset("falcon", "an LSTM and a layer draft two tokens a call", 4, "block"),
     head_preset("dflash", "a small network denoises a block of masked tokens", 7, "block"),
 )

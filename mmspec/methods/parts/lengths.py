@@ -36,6 +36,14 @@ PARTS = (
         paper="Leviathan et al. 2023",
     ),
     Length(
+        "auto",
+        ".constant:ConstantLength",
+        "always as far within a call; calls are plain, or go further or less far, as it pays",
+        arguments={"gamma": "first"},
+        tokens=("ids", "vectors", "blocks"),
+        switches=True,
+    ),
+    Length(
         "heuristic",
         ".constant:HeuristicLength",
         "two tokens more after a draft that stood, one fewer after one that fell",
@@ -51,6 +59,14 @@ PARTS = (
         MostOptions,
         depth="window",
         paper="Liu et al. 2024",
+    ),
+    Length(
+        "faser",
+        ".faser:FaserLength",
+        "every row as far as that pays, by the load of the batch",
+        MostOptions,
+        depth="window",
+        paper="Chen et al. 2026",
     ),
     Length(
         "speckv",

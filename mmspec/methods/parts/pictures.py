@@ -187,7 +187,7 @@ PARTS = (
         "pjd",
         "parallel-jacobi",
         "unverified",
-        "several rows at a time, each by its own Jacobi window",
+        "the target guesses several rows at a time, each in a window of its own",
         knob="parallel_rows",
         sweep=(1, 2, 3, 4),
         serves=("image",),

@@ -57,7 +57,7 @@ PIPELINES: dict[Modality, PipelineKind] = {
         _VLM,
         "ids",
         "writes text",
-        ("eagle", "draft", "prompt-lookup"),
+        ("eagle", "deer", "s2d2", "draft", "prompt-lookup"),
         {"LLaVA, Qwen-VL, InternVL, …": _VLM, "Llama, Qwen, …": None},
     ),
     "continuous": PipelineKind(

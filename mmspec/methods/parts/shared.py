@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from ..options import Options, option
-from ..part import DraftOptions
+from ..part import DraftOptions, Offers
 
 Siblings = Literal["without-replacement", "independent", "top"]
 CHAIN: Any = dict(depth="num_draft_tokens", knob="num_draft_tokens")  # of drafters of chains
@@ -26,6 +26,21 @@ class NearestOptions(Options):
     neighbours: int = option(
         20, "like tokens that count together; more is faster and further off", 0, 65536
     )
+
+
+class LivingOptions(DraftOptions):
+    table_lives: bool | None = option(
+        False,
+        "the drafter's table lives on from call to call; what a seed draws then depends on the "
+        "calls before; none: it does where decoding is greedy",
+    )
+
+
+def table_lives(options: LivingOptions, offers: Offers) -> bool:
+    """True if the drafter of a generation begins with what earlier ones have learnt."""
+    if options.table_lives is None:
+        return "greedy" in offers and bool(offers["greedy"]())
+    return options.table_lives
 
 
 class NullOptions(DraftOptions):

@@ -6,8 +6,9 @@ from typing import Any, ClassVar, Literal
 
 from ..options import option
 from ..part import Drafter, DraftOptions, Offers, Preset
+from ..static_trees import RECYCLING_WIDTHS, StaticTree, children_of
 from .heads import head_preset
-from .shared import ChainOptions, SiblingsOptions
+from .shared import ChainOptions, LivingOptions, SiblingsOptions, table_lives
 from .windows import RefinedOptions, WindowOptions
 
 
@@ -43,16 +44,18 @@ class RefinedTreeOptions(ProactiveOptions, RefinedOptions):
     """Options of a window that is refined and has candidates in front."""
 
 
-class LivingOptions(DraftOptions):
-    table_lives: bool = option(
-        False,
-        "the drafter's table lives on from call to call; what a seed draws then depends on the "
-        "calls before",
-    )
-
-
 class RecyclingOptions(WidthsOptions, LivingOptions):
     """Options of a tree of remembered successors."""
+
+    static_tree: StaticTree = option(
+        "full", "nodes of the tree: all that tree_widths has room for, or the published 80 of those"
+    )
+
+    def first(self, stride: int) -> int:
+        return len(children_of(self.tree_widths, self.static_tree))
+
+    def nodes(self, depth: int) -> int:
+        return sum(map(sum, children_of(self.tree_widths, self.static_tree)[:depth]))
 
 
 class BranchingOptions(SiblingsOptions):
@@ -158,10 +161,12 @@ def _living(name: str) -> Any:
     """What lives on from call to call, of what a pipeline offers, if it is to."""
 
     def taken(options: Any, offers: Offers) -> Any:
-        return offers[name]() if options.table_lives and name in offers else None
+        return offers[name]() if name in offers and table_lives(options, offers) else None
 
     return taken
 
+
+_PUBLISHED: Any = dict(static_tree="recycling-80", tree_widths=RECYCLING_WIDTHS, table_lives=None)
 
 PARTS = (
     Drafter(
@@ -230,7 +235,7 @@ PARTS = (
         ".tree.token_recycling:RecyclingDrafter",
         "the target's own runners-up draft a tree",
         RecyclingOptions,
-        {"widths": "tree_widths", "table": _living("table")},
+        {"widths": "tree_widths", "tree": "static_tree", "table": _living("table")},
         tree=True,
         merges=True,
         nests=True,
@@ -285,14 +290,14 @@ PARTS = (
         "sjd-pac",
         "proactive-jacobi",
         "recursive",
-        "coupled Jacobi with other candidates at the first positions",
+        "the target guesses a window ahead, with several candidates at its first places",
         settings={"tree_widths": (3, 3)},
     ),
     Preset(
         "sjd-pac-refined",
         "refined-proactive",
         "recursive",
-        "a coupled window with candidates in front, which a smaller model corrects",
+        "sjd-pac whose window a smaller model corrects as its tokens change",
         settings={"window": 32, "tree_widths": (4, 4), "refinements": 3},
     ),
     Preset(
@@ -306,7 +311,19 @@ PARTS = (
     ),
     Preset("merged", "merged", "recursive", "several drafters' trees, fused"),
     Preset(
-        "token-recycling", "recycling", "recursive", "a tree of the target's earlier runners-up"
+        "token-recycling",
+        "recycling",
+        "recursive",
+        "a tree of the target's earlier runners-up",
+        of={
+            "vlm": Preset(
+                "token-recycling",
+                "recycling",
+                "recursive",
+                "the published tree of the target's earlier runners-up",
+                settings=_PUBLISHED,
+            )
+        },
     ),
     Preset(
         "aded",

@@ -98,7 +98,9 @@ PARTS = (
         "the last prediction drafts denoising steps; what falls is drawn from the residual",
     ),
     _of_steps(
-        "gaussian-block", "gaussian-block", "gamma-maximal whose drafted steps are judged together"
+        "gaussian-block",
+        "gaussian-block",
+        "gamma-maximal whose drafted steps are judged together: more stand",
     ),
     _of_steps(
         "reflection",

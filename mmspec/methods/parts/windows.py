@@ -93,7 +93,7 @@ PARTS = (
         "scd-refined",
         "refined-jacobi",
         "token",
-        "a coupled window, which a smaller model corrects as its tokens change",
+        "scd whose window a smaller model corrects as its tokens change",
         knob="window",
         sweep=(8, 16, 32, 48),
     ),

@@ -50,23 +50,23 @@ class TargetFit:
         except TypeError as error:
             raise InputError(f"mmspec_target of the head's config.json: {error}") from error
 
-    def check(self, model: PreTrainedModel, what: str = "draft head") -> None:
+    def check(self, model: PreTrainedModel, what: str = "draft head", of: str = "target") -> None:
         """Raise an `InputError` unless the head is for `model`; its dtype does not matter.
 
-        `what` is what the head is called.
+        `what` is what the head is called, and `of` what the model is to it.
         """
         other = TargetFit.of(model)
         for name in ("model_type", "hidden_size", "vocab_size", "num_layers"):
             mine, theirs = getattr(self, name), getattr(other, name)
             if mine != theirs:
                 raise InputError(
-                    f"the {what} is for a target with {name} {mine}, and this one has "
-                    f"{theirs}; load the {what.split()[-1]} that was trained for this target"
+                    f"the {what} is for a {of} with {name} {mine}, and this one has "
+                    f"{theirs}; load the {what.split()[-1]} that was trained for this {of}"
                 )
         mine, theirs = (torch.tensor(list(fit.fingerprint)) for fit in (self, other))
         # a cast to half precision moves a weight by less than 1 % or 1e-6
         if not torch.allclose(mine, theirs, rtol=1e-2, atol=1e-6):
             raise InputError(
-                f"the {what} is for a target with other weights in its output layer; train it on "
+                f"the {what} is for a {of} with other weights in its output layer; train it on "
                 "this one"
             )

@@ -19,6 +19,7 @@ from .formats.files import HeadFiles
 from .formats.registry import read_head
 from .judge import JudgeHead
 from .published.head import PublishedHead
+from .step_router import StepRouter
 
 
 def network_class(name: str) -> type[nn.Module]:
@@ -61,6 +62,15 @@ def load_judge(folder: str | Path, dtype: torch.dtype = torch.float32) -> JudgeH
         InputError: the folder holds none, or its weights don't fit its config.
     """
     return load_model(JudgeHead, folder, dtype)
+
+
+def load_router(folder: str | Path, dtype: torch.dtype = torch.float32) -> StepRouter:
+    """The router of drafted steps from its files, in `dtype`, on the CPU.
+
+    Raises:
+        InputError: the folder holds none, or its weights don't fit its config.
+    """
+    return load_model(StepRouter, folder, dtype)
 
 
 def head_folder(folder: str | Path) -> Path:

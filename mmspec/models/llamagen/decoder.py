@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...engine.cache import KVCache, SpreadCache, StaticCache
+from ...errors import InputError
 from ..fuzzy_layers import sources
 from ..llama_layers import LlamaLayer, LlamaLayers
 from ..placement import Placement
@@ -76,8 +77,14 @@ class LlamaGenDecoder:
         sizes = self.heads, self.kv_heads, self.head_dim
         self.layers = LlamaLayers(arranged, *sizes, eps, self._moves)
 
-    def rounded(self, weights: str) -> LlamaGenDecoder:
-        """The same network on rounded weights; its caches are laid out as this one's."""
+    def rounded(self, weights: str, hot_experts: int | None = None) -> LlamaGenDecoder:
+        """The same network on rounded weights; its caches are laid out as this one's.
+
+        Raises:
+            InputError: it is to have hot experts, see `HotExperts`, and has no experts.
+        """
+        if hot_experts is not None:
+            raise InputError("the target has no layers of sparse experts; leave out hot_experts")
         return LlamaGenDecoder(self.model, self.placement, weights)
 
     def fuzzy(self, size: int) -> AbstractContextManager[None]:
@@ -91,7 +98,7 @@ class LlamaGenDecoder:
     def rotary(self, grid: int | None = None) -> Tensor:
         return self.model.rotary(grid).to(self.placement.main)
 
-    def cache(self, rows: int, slots: int) -> KVCache:
+    def cache(self, rows: int, slots: int, room: int | None = None) -> KVCache:
         """An empty cache for `rows` rows of at most `slots` tokens."""
         size, dtype = (rows, self.kv_heads, slots, self.head_dim), self.embeddings.dtype
         parts = [StaticCache(n, *size, dtype, device) for device, n in self.placement.runs]

@@ -38,6 +38,8 @@ class LlamaGenTransformer(ModelMixin, ConfigMixin):
         sample_guidance, sample_top_k: what pictures are drawn with unless a call says otherwise.
         clean_captions: captions are encoded as `clean_caption` rewrites them, as those that the
             published models were trained with.
+        mask_token_id: token of a masked place, of a network that fills blocks of them: V, behind
+            the codes. It is read and never said. None: the network says the next token.
     """
 
     _no_split_modules: ClassVar = ["LlamaGenBlock"]  # of a device map
@@ -63,12 +65,15 @@ class LlamaGenTransformer(ModelMixin, ConfigMixin):
         sample_guidance: float = 2.0,
         sample_top_k: int = 100,
         clean_captions: bool = False,
+        mask_token_id: int | None = None,
     ) -> None:
         super().__init__()
         if not 1 <= block_size <= MOST_TOKENS or round(block_size**0.5) ** 2 != block_size:
             raise ValueError(f"block_size must be a square up to {MOST_TOKENS}, not {block_size}")
         if model_type == "c2i" and cls_token_num != 1:
             raise ValueError(f"a class is one token: cls_token_num must be 1, not {cls_token_num}")
+        if mask_token_id not in (None, vocab_size):
+            raise ValueError(f"mask_token_id must be {vocab_size}, not {mask_token_id}")
         self.grid = round(block_size**0.5)
         self.prefix_length = cls_token_num
         kv_heads = n_kv_head or n_head
@@ -77,7 +82,8 @@ class LlamaGenTransformer(ModelMixin, ConfigMixin):
             self.cls_embedding = CaptionEmbedder(caption_dim, dim, cls_token_num)
         else:
             self.cls_embedding = LabelEmbedder(num_classes, dim)
-        self.tok_embeddings = nn.Embedding(vocab_size, dim)
+        words = vocab_size + (mask_token_id is not None)
+        self.tok_embeddings = nn.Embedding(words, dim)
         hidden = int(8 * dim / 3)
         if ffn_dim_multiplier is not None:
             hidden = int(ffn_dim_multiplier * hidden)

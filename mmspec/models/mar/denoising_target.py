@@ -29,8 +29,8 @@ class Denoiser(Protocol):
 
 def steps_ahead(steps: int, context: Context, nodes: int) -> Tensor:
     """The denoising step t of the next `nodes` positions of every row, `[B, nodes]`, 0 at least."""
-    done = torch.arange(nodes, device=context.lengths.device) + context.lengths[:, None]
-    return (steps - 1 - done).clamp_min(0)
+    left = torch.arange(steps - 1, steps - 1 - nodes, -1, device=context.lengths.device)
+    return (left - context.lengths[:, None]).clamp_min(0)
 
 
 class DenoisingTarget:
@@ -57,13 +57,18 @@ class DenoisingTarget:
     def score(self, context: Context, draft: Draft) -> Scores:
         x = torch.cat([context.last, draft.tokens], dim=1) if draft.nodes else context.last
         t = steps_ahead(self.left, context, draft.nodes + 1)
-        mean, std = torch.zeros_like(x), torch.zeros_like(x)
         # finished rows are not asked for, and neither is filling
-        n = torch.arange(draft.nodes + 1, device=x.device)
-        ended = torch.tensor(context.finished, device=x.device)
-        asked = ((n <= draft.lengths[:, None]) & ~ended[:, None]).nonzero(as_tuple=True)
-        laws = self.denoiser.step(x[asked], t[asked], self.condition[asked[0]])
-        mean[asked], std[asked] = laws
+        asked = torch.arange(draft.nodes + 1, device=x.device) <= draft.lengths[:, None]
+        if any(context.finished):
+            asked &= ~torch.tensor(context.finished, device=x.device)[:, None]
+        if asked.all():
+            told = self.condition.repeat_interleave(draft.nodes + 1, 0)
+            mean, std = self.denoiser.step(x.flatten(0, 1), t.flatten(), told)
+            return Scores(Gaussian(mean.view_as(x), std.view_as(x)))
+        row, node = asked.nonzero(as_tuple=True)
+        mean, std = torch.zeros_like(x), torch.zeros_like(x)
+        laws = self.denoiser.step(x[row, node], t[row, node], self.condition[row])
+        mean[row, node], std[row, node] = laws
         return Scores(Gaussian(mean, std))
 
     def sample_next(

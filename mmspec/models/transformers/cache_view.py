@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
 import torch
@@ -12,10 +13,12 @@ from transformers import Cache, PreTrainedModel
 from transformers.cache_utils import CacheLayerMixin
 
 from ...engine.cache import KVCache, SpreadCache, StaticCache
+from ...engine.ring_cache import RingCache
 from ...errors import InputError
 from .recurrent import RecurrentLayers
 
 Shape = tuple[int, int, torch.dtype, torch.device]  # heads, width, and of which tensors
+Window = tuple[int, int]  # of a layer: the window, and the room beside it, see `RingCache`
 
 
 # transformers' names for it, since 5.24 and before; the last is of models without attention
@@ -44,6 +47,7 @@ class CacheView(Cache):
     Attributes:
         shapes: of the keys and values by layer, as `measure`d; empty before.
         widths: of its keys and of its values, by layer.
+        held: slots that layers with a window read in this call, see `RingCache.begin_call`.
     """
 
     def __init__(self, recurrent: RecurrentLayers) -> None:
@@ -59,36 +63,53 @@ class CacheView(Cache):
         self.scratch: Cache | None = None
         self.slots: int | Tensor = 0
         self.length = 0
+        self.held: Tensor | None = None
 
     def measure(self, scratch: Cache) -> None:
         """The next calls store nothing, and tell `shapes`; states lie in `scratch`."""
         self.forget()
         self.shapes, self.scratch = {}, scratch
 
-    def made(self, rows: int, slots: int, columns: bool, like: Tensor) -> KVCache:
+    def made(
+        self,
+        rows: int,
+        slots: int,
+        windows: Mapping[int, Window],
+        columns: bool,
+        like: Tensor,
+        more: StaticCache | None = None,
+    ) -> KVCache:
         """An empty cache of the shapes that were measured, then of stateful layers' inputs.
 
-        Inputs are `like` a tensor. With `columns`, it has a layer more, the last: the column of
-        every entry.
+        Inputs are `like` a tensor. There may be `more` to keep of every token, a layer of its own.
+        With `columns`, it has a layer more, the last: the column of every entry. Layers with
+        `windows` have rings.
         """
-        kinds = list(dict.fromkeys(self.shapes.values()))
-        counts = [sum(shape == kind for shape in self.shapes.values()) for kind in kinds]
-        parts = [
-            StaticCache(n, rows, heads, slots, width, dtype, device)
-            for n, (heads, width, dtype, device) in zip(counts, kinds, strict=True)
-        ]
-        layers = [kinds.index(shape) for _, shape in sorted(self.shapes.items())]
+        of = [(windows.get(layer), *shape) for layer, shape in sorted(self.shapes.items())]
+        kinds, parts = list(dict.fromkeys(of)), list[StaticCache]()
+        for kind in kinds:
+            ring, heads, width, dtype, device = kind
+            size = of.count(kind), rows, heads, slots, width, dtype, device
+            parts.append(StaticCache(*size) if ring is None else RingCache(*size, *ring))
+        layers = [kinds.index(kind) for kind in of]
         if stateful := len(self.recurrent.modules):
             layers += [len(parts)] * stateful
             parts.append(self.recurrent.entries(rows, slots, like))
+        if more is not None:
+            layers.append(len(parts))
+            parts.append(more)
         if columns:
             layers.append(len(parts))
             parts.append(StaticCache(1, rows, 1, slots, 1, torch.long, like.device))
         return parts[0] if len(parts) == 1 else SpreadCache(parts, layers)
 
-    def move(self, cache: KVCache, slots: int | Tensor, length: int) -> None:
-        """The next call writes to `slots` and reads the first `length`."""
+    def move(self, cache: KVCache, slots: int | Tensor, count: int, length: int) -> None:
+        """The next call writes `count` entries a row to `slots`, and reads the first `length`."""
         self.cache, self.slots, self.length, self.scratch = cache, slots, length, None
+        self.held = None
+        for part in cache.parts if isinstance(cache, SpreadCache) else [cache]:
+            if isinstance(part, RingCache):  # all are as large
+                self.held = part.begin_call(slots, count, length)
         self._place = {layer: n for n, layer in enumerate(sorted(self.shapes))}
 
     def update(
@@ -105,8 +126,7 @@ class CacheView(Cache):
             self.shapes[layer_idx] = heads, max(widths), key_states.dtype, key_states.device
             return both
         place = self._place[layer_idx]
-        self.cache.write(place, together(*both), self.slots)
-        keys, values = self.cache.read(place, self.length)
+        keys, values = self.cache.update(place, together(*both), self.slots, self.length)
         return keys[..., : widths[0]], values[..., : widths[1]]
 
     def get_seq_length(self, layer_idx: int = 0) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from copy import copy
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,12 +18,14 @@ from ..fuzzy_layers import shared_inputs, sources
 from ..repacked import Repacked, Way, patched
 from ..rounded import check_rounding
 from .alibi import Alibi
-from .cache_view import CacheView, cache_name, columns_of, write_columns
-from .chosen_layers import layers_of, outputs_told, running
+from .cache_view import CacheView, Window, cache_name, columns_of, write_columns
+from .chosen_layers import inputs_kept, layers_of, outputs_told, running
+from .hot_experts import HotExperts
 from .masks import Masks
 from .output_layer import output_layer
 from .rearranged import Rearranged, Rearranging, is_plain
 from .recurrent import RecurrentLayers
+from .sparse_experts import SparseExperts
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -35,8 +36,8 @@ class CausalDecoder:
 
     The model runs as transformers has it, or on a processor as `Rearranged`; but not as
     `torch.compile` has it, whose graphs would be made anew for every length. Its cache is ours, so
-    that rows can stand at different places and roll back for nothing. It holds all of the text,
-    whatever windows the layers have. Positions are slots of the cache: padding shifts a row as a
+    that rows can stand at different places and roll back for nothing. It holds all of the text, but
+    in layers with a window that much. Positions are slots of the cache: padding shifts a row as a
     whole, which rotary positions don't notice.
 
     Args:
@@ -82,6 +83,7 @@ class CausalDecoder:
         self.layers = range(getattr(self.config, "num_hidden_layers", 0))
         self.masks = Masks.stated(self.config)
         self.recurrent = RecurrentLayers()
+        self.experts = SparseExperts(self.body)
         self.alibi = Alibi(self.body)
         self._view = CacheView(self.recurrent)
         self._outputs: dict[nn.Module, int] = {}
@@ -128,6 +130,7 @@ class CausalDecoder:
     @contextmanager
     def repacked(self) -> Iterator[None]:
         """Surround a generation: on a processor, layers run on packed or rearranged weights."""
+        self.experts.forget()
         head = self.model.get_output_embeddings()
         if self._of is None or self._of.paired:
             self._rearranged = self._rearranging.of(self)
@@ -135,7 +138,9 @@ class CausalDecoder:
         parts += [] if head is None else [head]
         ways = self._repacked.ways(parts, self.weights)
         if self._of is not None:
-            self._ways, ways = ways, []
+            self._ways, ways = [*ways, *self.experts.ways(self.weights)], []
+        else:
+            ways += self.experts.ways(self.weights)
         try:
             with torch.compiler.set_stance("force_eager"), patched(ways):
                 yield
@@ -150,17 +155,20 @@ class CausalDecoder:
             return self._rearranged.layers.reading(reads)
         return patched(shared_inputs(self.blocks(), reads), over=True)
 
-    def rounded(self, weights: str) -> Self:
+    def rounded(self, weights: str | None, hot_experts: int | None = None) -> Self:
         """The same network on rounded weights, see `rounded.linear`, for calls between this one's.
+
+        With `hot_experts` its tokens choose among so many of a layer's, see `HotExperts`.
 
         It reads and writes this one's caches, and has generations of its own to be told of:
         `repacked`, `refresh`, `place`. During its calls the model's own layers are rounded: no
         other thread may call the model meanwhile.
 
         Raises:
-            InputError: they can't be rounded.
+            InputError: they can't be rounded, or chosen from.
         """
         other = copy(self)
+        other.experts, self.experts.kept = HotExperts(self.experts, hot_experts), bool(hot_experts)
         other.round_weights(weights)
         other._repacked, other._rearranging = Repacked(), Rearranging()
         other._of = self
@@ -220,13 +228,19 @@ class CausalDecoder:
         """Positions `[R or 1, N]`, or `[axes, R, N]`, of columns `[N]` or `[R, N]`."""
         return columns[None] if columns.ndim == 1 else columns
 
-    def cache(self, rows: int, slots: int) -> KVCache:
-        """An empty cache for `rows` rows of at most `slots` tokens."""
+    def cache(self, rows: int, slots: int, room: int | None = None) -> KVCache:
+        """An empty cache for `rows` rows of at most `slots` tokens, see `Decoder.cache`."""
         weight = self.embeddings
         if self._measured != (weight.dtype, weight.device):
             self._measure()
             self._measured = weight.dtype, weight.device
-        return self._view.made(rows, slots, self.counts_columns, weight)
+        stored = self._view.shapes
+        rings, window = dict[int, Window](), self.masks.window
+        # of layers that run several times it is not known which run slides
+        if room is not None and window is not None and set(stored) <= {*self.layers}:
+            rings = {n: (window, room) for n in stored if self.masks.slides(self.config, n)}
+        chosen = self.experts.entries(rows, slots, weight.device)
+        return self._view.made(rows, slots, rings, self.counts_columns, weight, chosen)
 
     @torch.no_grad()
     def _measure(self) -> None:
@@ -237,8 +251,10 @@ class CausalDecoder:
         x = self.embed(place[None])
         place = self.turned(place)[..., :1, :]  # of one row
         told = outputs_told(self.body, len(self.layers), self._outputs)
-        with told, self.recurrent.found_in(self.body, self._view, scratch):
-            masks = self.masks.of(x.new_zeros(1, 1, 1, 1), lambda: x)
+        mask = x.new_zeros(1, 1, 1, 1)
+        experts = self.experts.call(None, 0, 1, mask, True)
+        with told, experts, self.recurrent.found_in(self.body, self._view, scratch):
+            masks = self.masks.of(mask, lambda: x)
             self._call(self.body, x, place, place + 1 if self.alibi.layers else masks)
         if not self._view.shapes and not self.recurrent.modules:
             raise InputError("its layers store no keys and values")
@@ -266,7 +282,7 @@ class CausalDecoder:
             return self.logits(hidden) if head else hidden
         if mask is None:
             mask = x.new_zeros(x.shape[1], length)
-        self._view.move(cache, slots, length)
+        self._view.move(cache, slots, x.shape[1], length)
         columns = rotary.expand(len(x), -1)
         if self.counts_columns:
             write_columns(cache, columns, slots)
@@ -277,7 +293,7 @@ class CausalDecoder:
         whole = head and self.head is None
         network = self.model if whole else self.body
         mask = mask if mask.ndim == 4 else mask[None, None]
-        masks = self.masks.of(mask, distance)
+        masks = self.masks.of(mask, distance, self._view.held)
         with ExitStack() as during:
             if self.recurrent.modules:
                 # states of other weights, or of some of the layers, are not the model's
@@ -291,30 +307,14 @@ class CausalDecoder:
             during.enter_context(patched(self._ways, over=True))
             if use is not None:
                 during.enter_context(self.running(use))
-            during.enter_context(self._reading())
+            told = self.experts.call(cache, slots, length, mask, use is None)
+            during.enter_context(told)
+            blocks = self.blocks() if self.reads else ()
+            self._read = during.enter_context(inputs_kept(blocks, self.reads))
             out = self._call(network, x, self.turned(rotary), masks, **inputs)
         if whole:
             return out.logits
         return self.logits(out.last_hidden_state) if head else out.last_hidden_state
-
-    @contextmanager
-    def _reading(self) -> Iterator[None]:
-        """Around a call: keep the hidden states of `reads`."""
-        self._read, hooks = {}, []
-
-        def keep(number: int, layer: nn.Module, args: tuple[Any, ...], named: Any) -> None:
-            self._read[number] = args[0] if args else named["hidden_states"]
-
-        if self.reads:
-            blocks = self.blocks()
-            for number in {*self.reads} - {len(blocks)}:
-                hook = partial(keep, number)
-                hooks.append(blocks[number].register_forward_pre_hook(hook, with_kwargs=True))
-        try:
-            yield
-        finally:
-            for handle in hooks:
-                handle.remove()
 
     def states(self, hidden: Tensor) -> Tensor:
         """Hidden states `[R, N, A · D]` that the last call leaves for a head; it gave `hidden`."""

@@ -50,6 +50,27 @@ def outputs_told(body: nn.Module, count: int, told: dict[nn.Module, int]) -> Ite
             hook.remove()
 
 
+@contextmanager
+def inputs_kept(
+    blocks: Sequence[nn.Module], numbers: Collection[int]
+) -> Iterator[dict[int, Tensor]]:
+    """Around a call: hidden states that go into layers, by number; of some there may be none."""
+    kept: dict[int, Tensor] = {}
+
+    def keep(number: int, layer: nn.Module, args: tuple[Any, ...], named: Any) -> None:
+        kept[number] = args[0] if args else named["hidden_states"]
+
+    hooks = [
+        blocks[number].register_forward_pre_hook(partial(keep, number), with_kwargs=True)
+        for number in {*numbers} - {len(blocks)}
+    ]
+    try:
+        yield kept
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
 def running(
     layers: Sequence[nn.Module], use: Sequence[Tensor | bool], outputs: dict[nn.Module, int]
 ) -> AbstractContextManager[None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -94,6 +95,16 @@ class EntryCache(StaticCache):
             every[: len(rows)] = every[chosen]
         self._cut(slice(len(rows)))
 
+    @contextmanager
+    def lent(self, first: int, count: int) -> Iterator[None]:
+        """Lend slots, see `StaticCache`; states then are those of before."""
+        held = [every.clone() for every in self._by_row()]
+        try:
+            yield
+        finally:
+            for every, before in zip(self._by_row(), held, strict=True):
+                every.copy_(before)
+
     def restore(self) -> None:
         super().restore()
         self.folded, self.certain, self._last, self.states = self._whole
@@ -127,7 +138,7 @@ class EntryCache(StaticCache):
 
 @dataclass(frozen=True)
 class Run:
-    """A run of a layer over lines of entries.
+    """A run of a layer over lines of entries, or over trees of them.
 
     Attributes:
         rows: of the lines `[S]`.
@@ -136,6 +147,7 @@ class Run:
         answers: lines and places where their answers are, `[M]` each.
         fresh: whether all lines are their rows' first entries.
         folds: whether the states behind the lines are kept: one a row, all of T entries.
+        family: of trees, the entries on each one's path `[S, T, T]`; None: lines.
     """
 
     rows: Tensor
@@ -144,6 +156,7 @@ class Run:
     answers: tuple[Tensor, Tensor]
     fresh: bool
     folds: bool = False
+    family: Tensor | None = None
 
 
 def runs_of(
@@ -153,10 +166,12 @@ def runs_of(
     certain: Tensor | None,
     folding: Folding,
     drafts: bool = False,
+    packed: bool = False,
 ) -> tuple[list[Run], Tensor]:
     """The runs of a call, in their order, and the slots `[R]` that are folded behind them.
 
     An input sees all that its ancestors see. The last of every branch has a line; padding has none.
+    Where a layer runs over whole trees, what isn't folded of a row is one.
 
     Args:
         seen: which entries an input may see `[R, N, length]`, itself included.
@@ -165,6 +180,7 @@ def runs_of(
         folding: what is.
         drafts: whether entries that are not `recent` count as certain in every row, not only in
             those that begin.
+        packed: whether the layer runs over whole trees.
     """
     sees = seen.gather(-1, slots[:, None].expand(-1, slots.shape[1], -1))
     last = ~sees.tril(-1).any(1)
@@ -189,7 +205,7 @@ def runs_of(
         folded = torch.maximum(folded, torch.where(shared, keys + 1, 0).amax(1))
         lines &= keys >= folded[rows, None]
     if bool(lines.any()):
-        runs.append(_run(rows, lines, slots, folded))
+        runs.append(_trees(rows, lines, slots) if packed else _run(rows, lines, slots, folded))
     return runs, folded
 
 
@@ -211,3 +227,26 @@ def _run(rows: Tensor, lines: Tensor, slots: Tensor, folded: Tensor, folds: bool
     answers = line, places.gather(1, own)[line, number]
     fresh = not bool(folded[rows].any())
     return Run(rows, order, (rows[line], number), answers, fresh, folds)
+
+
+def _trees(rows: Tensor, lines: Tensor, slots: Tensor) -> Run:
+    """The run over the trees that lines `[S, length]` of `rows [S]` are branches of."""
+    own, line = rows.unique(return_inverse=True)
+    used = lines.new_zeros(len(own), lines.shape[1], dtype=torch.long)
+    used.index_add_(0, line, lines.long())
+    used = used.clamp_max(1)
+    most = int(used.sum(1).amax())
+    order = used.sort(dim=1, descending=True, stable=True).indices[:, :most]
+    known = torch.arange(most, device=order.device) < used.sum(1, keepdim=True)
+    # all branches through an entry have its path in common: any of them tells it
+    place = line[:, None].expand_as(lines)
+    branch = torch.arange(len(lines), device=lines.device)[:, None].where(lines, -1)
+    through = torch.full_like(used, -1).scatter_reduce_(0, place, branch, "amax")
+    paths = lines[through.gather(1, order)]  # [R, T, length]
+    family = paths.gather(2, order[:, None].expand(-1, most, -1))
+    family = (family & known[:, :, None] & known[:, None]).tril()
+    number = used.cumsum(1) - 1
+    asked = slots[own]
+    tree, at = used.gather(1, asked).nonzero().unbind(1)
+    answers = tree, number.gather(1, asked)[tree, at]
+    return Run(own, order, (own[tree], at), answers, False, family=family)

@@ -30,6 +30,7 @@ class ExitModel(GuidedDecoder):
     """
 
     drafts = watched = ranked = True
+    returns = True  # an exit that was not asked for long catches up
     decoder: CausalDecoder
 
     def __init__(self, model: object, exits: Sequence[int] | None = None) -> None:

@@ -18,17 +18,24 @@ from transformers.utils import is_gguf_available, logging
 
 from ...errors import InputError, reason
 from ...progress import shown
+from ..origins import FIELD, GgufOrigin, file_digest, state_digest
 
 SUFFIX = ".gguf"
 
 
 def load_gguf(
-    file: Path, dtype: torch.dtype, names: Collection[str] = ("model", "tokenizer")
+    file: Path,
+    dtype: torch.dtype,
+    names: Collection[str] = ("model", "tokenizer"),
+    package: str = "",
 ) -> dict[str, Any]:
     """The `model` of a file, on the CPU, and its `tokenizer`.
 
+    The model's configuration tells of the file, see `origins`.
+
     Args:
         names: of the two, those that are wanted.
+        package: the packaged model that the file is, by name; "": it is none.
 
     Raises:
         InputError: the package `gguf` is missing, or the file is damaged or of an architecture that
@@ -51,6 +58,7 @@ def load_gguf(
                     file.parent, gguf_file=file.name, dtype=dtype
                 )
             parts["model"] = _plain(model).eval()
+            _mark(parts["model"], file, package)
     except Exception as error:  # the reader raises what its parsers raise
         raise InputError(f"can't read {file} as a language model: {reason(error)}") from error
     finally:
@@ -58,10 +66,18 @@ def load_gguf(
     return parts
 
 
-def unpack_gguf(file: Path, folder: Path) -> None:
+def unpack_gguf(file: Path, folder: Path, package: str = "") -> None:
     """Write a file's model, in float32, and its tokenizer into a folder of transformers' layout."""
-    for part in load_gguf(file, torch.float32).values():
+    for part in load_gguf(file, torch.float32, package=package).values():
         part.save_pretrained(folder)
+
+
+def _mark(model: PreTrainedModel, file: Path, package: str) -> None:
+    """Let the model's configuration tell where its weights are from, and what they are."""
+    tied = model.all_tied_weights_keys  # written once
+    own = {name: part for name, part in model.state_dict().items() if name not in tied}
+    origin = GgufOrigin(str(file.resolve()), file_digest(file), state_digest(own), package)
+    setattr(model.config, FIELD, origin.to_dict())
 
 
 def _plain(model: PreTrainedModel) -> PreTrainedModel:

@@ -36,16 +36,30 @@ class Masks:
             return cls()
         return cls(window if any("sliding" in kind for kind in kinds) else None, kinds)
 
-    def of(self, mask: Tensor, distance: Callable[[], Tensor]) -> Any:
+    def slides(self, config: Any, layer: int) -> bool:
+        """True if a layer reads no further back than the window."""
+        one = not self.kinds or "sliding" in config.layer_types[layer]
+        return self.window is not None and one
+
+    def of(
+        self,
+        mask: Tensor,
+        distance: Callable[[], Tensor],
+        held: Tensor | None = None,
+    ) -> Any:
         """The mask that the model is given, or masks by kind of layer; None: it takes none.
 
         Args:
             mask: for full attention `[R or 1, 1, N, length]`, added to the scores.
             distance: how many columns each entry lies before each input `[R, N, length]`.
+            held: slots that layers with a window read, see `RingCache.begin_call`.
         """
         near = mask
         if self.window is not None and mask.shape[-1] > self.window:
             near = mask.masked_fill((distance() >= self.window)[:, None], -torch.inf)
+        if held is not None:
+            slots = held[:, None, None].expand(len(near), -1, near.shape[2], -1)
+            near = near.gather(-1, slots.clamp_min(0)).masked_fill(slots < 0, -torch.inf)
         if not self.kinds:
             return near
         masks: dict[str, Tensor | None] = {}

@@ -133,6 +133,7 @@ def _ours(decoder: PromptedDecoder) -> Iterator[Tensor]:
     guided = GuidedDecoder(
         decoder, Setting(prompt.embedded, mask, None, lambda logits: logits, 4, 0, 4)
     )
+    guided.back = len(SIBLINGS) + 1  # a ring that closes within the trial
     guided.start(len(PROMPTS))
     nodes, parents = ids[tensor([[*SIBLINGS, CHILD]] * 2)], tensor([[-1, -1, 0]] * 2)
     draft = Draft(nodes, tensor([3, 3]), OneHot(), parents)

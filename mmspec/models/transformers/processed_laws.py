@@ -85,7 +85,14 @@ class ProcessedLaw:
     def _step(self, processor: Any) -> Callable[[Tensor], Tensor]:
         kind, width = type(processor), self.prompt.shape[1]
         if kind in LOGITS_ONLY:
-            return lambda logits: processor(None, logits.flatten(0, -2)).view_as(logits)
+            least = torch.finfo(torch.float32).min  # transformers' logits are in float32
+            bound = kind is processes.InfNanRemoveLogitsProcessor
+
+            def alone(logits: Tensor) -> Tensor:
+                out: Tensor = processor(None, logits.flatten(0, -2)).view_as(logits)
+                return out.clamp(least, -least) if bound else out
+
+            return alone
         self.looks = True
         if kind not in COUNTING:
             return partial(self._asked, TextProcessor(processor))

@@ -6,6 +6,7 @@ the letters of that name.
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Sequence
 from copy import deepcopy
@@ -41,10 +42,12 @@ def process_questions(
     kind = type(processor).__name__
     if getattr(processor, "chat_template", None) is None:
         raise InputError(f"{kind} has no chat template; set processor.chat_template")
+    unknown = {"token_type_ids"} - {*inspect.signature(type(model).forward).parameters}
     try:
         return {
             name: value.to(model.device, model.dtype if value.is_floating_point() else None)
             for name, value in _laid_out(processor, pictures, questions).items()
+            if name not in unknown  # tokenizers give them to models that take none, too
         }
     except torch.OutOfMemoryError:
         raise

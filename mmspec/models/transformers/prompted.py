@@ -36,6 +36,7 @@ class EncodedPrompt:
             `[R, T + limit]`, or `[axes, R, T + limit]`.
         text: ids that a draft may be copied from `[R, T]`, -1 where there is none; None: nothing.
         stride: output tokens in a row of the picture; 1 for text.
+        both_ways: groups of its columns that read each other `[R, T]`, see `Setting`.
     """
 
     embedded: Tensor
@@ -43,6 +44,7 @@ class EncodedPrompt:
     positions: Tensor
     text: Tensor | None = None
     stride: int = 1
+    both_ways: Tensor | None = None
 
     def joined(self, other: Self) -> Self:
         """Append the rows of a prompt that has as many outputs to come."""
@@ -53,6 +55,7 @@ class EncodedPrompt:
             embedded=torch.cat([p.embedded for p in both]),
             mask=torch.cat([p.mask for p in both]),
             positions=torch.cat([p.positions for p in both], dim=-2),
+            both_ways=_joined(*both),
         )
 
     def widened(self, width: int) -> Self:
@@ -63,6 +66,9 @@ class EncodedPrompt:
             embedded=F.pad(self.embedded, (0, 0, more, 0)),
             mask=F.pad(self.mask, (more, 0)),
             positions=F.pad(self.positions, (more, 0)),
+            both_ways=None
+            if self.both_ways is None
+            else F.pad(self.both_ways, (more, 0), value=-1),
         )
 
     def repeated(self, times: int) -> Self:
@@ -73,7 +79,19 @@ class EncodedPrompt:
             mask=self.mask.repeat_interleave(times, 0),
             positions=self.positions.repeat_interleave(times, -2),
             text=None if self.text is None else self.text.repeat_interleave(times, 0),
+            both_ways=None
+            if self.both_ways is None
+            else self.both_ways.repeat_interleave(times, 0),
         )
+
+
+def _joined(*prompts: EncodedPrompt) -> Tensor | None:
+    """Groups of all rows; None: there are none."""
+    if all(prompt.both_ways is None for prompt in prompts):
+        return None
+    alone = (torch.full_like(prompt.mask, -1, dtype=torch.long) for prompt in prompts)
+    pairs = zip(prompts, alone, strict=True)
+    return torch.cat([none if p.both_ways is None else p.both_ways for p, none in pairs])
 
 
 class PromptedDecoder(CausalDecoder):
@@ -210,6 +228,7 @@ class PromptedDecoder(CausalDecoder):
         """Set the next generation's prompt; see `EncodedPrompt.positions`."""
         self._positions = self._narrowed = prompt.positions
         self.text, self.reads = prompt.text, ()
+        self.experts.prompt = int(prompt.mask.any(0).sum())
 
     def narrow(self, rows: Sequence[int] | None) -> None:
         self._narrowed = self._positions if rows is None else self._positions[..., list(rows), :]
@@ -250,6 +269,7 @@ def continued(positions: Tensor, limit: int) -> Tensor:
 DECODERS = Registry(
     "model type",
     {
+        "gemma3": "mmspec.models.transformers.gemma3:Gemma3Decoder",
         "gemma4": "mmspec.models.transformers.gemma4:Gemma4Decoder",
         "gemma4_unified": "mmspec.models.transformers.gemma4:Gemma4Decoder",
         "glm_image": "mmspec.models.transformers.glm_image:GlmImageDecoder",
@@ -258,6 +278,7 @@ DECODERS = Registry(
         "llava": "mmspec.models.transformers.vlm:VlmDecoder",
         "llava_next": "mmspec.models.transformers.vlm:VlmDecoder",
         "llava_onevision": "mmspec.models.transformers.vlm:VlmDecoder",
+        "paligemma": "mmspec.models.transformers.paligemma:PaliGemmaDecoder",
         "qwen2_5_vl": "mmspec.models.transformers.qwen_vl:QwenVlDecoder",
         "qwen2_vl": "mmspec.models.transformers.qwen_vl:QwenVlDecoder",
         "qwen3_vl": "mmspec.models.transformers.qwen_vl:QwenVlDecoder",

@@ -3,15 +3,16 @@
 A state can't be rolled back, and a tree has one for each of its branches. So the cache holds what
 such a layer read, an entry a token, as it holds keys and values of attention: committing, rolling
 back and keeping a branch work on entries of any layer. A call runs the layer over the entries that
-an input may see, in their order, from the state behind those that are certain; branches of a tree
-are lines of their own in that run. The layers are the model's own, with their kernels.
+an input may see, in their order, from the state behind those that are certain. Mamba-2's layers
+scan a tree in one pass (`TreeMixer`). Others are the model's own, with their kernels, and the
+branches of a tree are lines of their own in that run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from copy import copy, deepcopy
+from copy import deepcopy
 from functools import partial
 from typing import Any
 
@@ -22,9 +23,9 @@ from transformers import Cache
 from ...engine.cache import KVCache, SpreadCache
 from ...errors import InputError
 from ..repacked import Way
-from .entry_cache import EntryCache, Folding, Run, States, runs_of
-
-STATES = ("conv", "recurrent")  # as transformers calls them
+from .branch_layer import BranchLayer, inputs_of
+from .entry_cache import EntryCache, Folding, Run, runs_of
+from .mamba2 import TreeMixer
 
 
 class RecurrentLayers:
@@ -41,15 +42,14 @@ class RecurrentLayers:
     def __init__(self) -> None:
         self.modules: dict[int, nn.Module] = {}
         self.folding = Folding()
-        self._templates: dict[int, Any] = {}  # transformers' layers of a cache, behind one token
-        self._width = 0
+        self._layers: dict[int, BranchLayer | TreeMixer] = {}
         self._calls: dict[int, Any] = {}  # what a module was given
         self._running: list[Any] = []  # modules, and what they were given
 
     @contextmanager
     def found_in(self, network: nn.Module, view: Cache, scratch: Cache) -> Iterator[None]:
         """Surround a call over `view`, which tells `ask` who asks for the states in `scratch`."""
-        self.modules, self._calls, hooks = {}, {}, []
+        self.modules, self._layers, self._calls, hooks = {}, {}, {}, []
         for module in network.modules():
             if isinstance(getattr(module, "layer_idx", None), int):
                 hooks.append(module.register_forward_pre_hook(self._enter, with_kwargs=True))
@@ -60,8 +60,13 @@ class RecurrentLayers:
             self._running = []
             for hook in hooks:
                 hook.remove()
-        self._templates = {number: deepcopy(scratch.layers[number]) for number in self.modules}
-        self.stepwise = any(self._forgets(number, view) for number in self.modules)
+        for number, module in self.modules.items():
+            args, named = self._calls[number]
+            mixer = TreeMixer.of(module, inputs_of(args, named))
+            told = module, deepcopy(scratch.layers[number]), view, args, named
+            self._layers[number] = mixer or BranchLayer(number, *told)
+        branching = [part for part in self._layers.values() if isinstance(part, BranchLayer)]
+        self.stepwise = any(part.stepwise for part in branching)
         self._calls = {}
 
     def _enter(self, module: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> None:
@@ -75,29 +80,12 @@ class RecurrentLayers:
         if not self._running:
             raise InputError("its layers keep a state that no layer of its own asks for")
         self.modules[number], *self._calls[number] = self._running[-1]
-        self._width = _inputs(*self._calls[number]).shape[-1]
-
-    def _forgets(self, number: int, view: Cache) -> bool:
-        """Test whether two tokens at once say the same behind any state."""
-        template, outs = self._templates[number], []
-        inputs = _inputs(*self._calls[number])
-        inputs = torch.linspace(-1, 1, 2 * self._width).to(inputs).view(1, 2, -1)
-        for scale in (0, 1):
-            layer = deepcopy(template)
-            states = layer.recurrent_states
-            states = layer.conv_states if all(s is None for s in states.values()) else states
-            for state in states.values():
-                if state is not None:
-                    state.copy_(scale * torch.linspace(-1, 1, state.numel()).view_as(state))
-            cache = Cache([layer] * (number + 1))
-            args, named = self._calls[number]
-            outs.append(_over(cache, view, self.modules[number], args, named, inputs))
-        return all(torch.equal(*pair) for pair in zip(*outs, strict=True))
 
     def entries(self, rows: int, slots: int, like: Tensor) -> EntryCache:
         """An empty cache of what they read."""
-        states = [_states_of(self._templates[number]) for number in sorted(self.modules)]
-        return EntryCache(states, rows, slots, self._width, like)
+        parts = [self._layers[number] for number in sorted(self.modules)]
+        width = max(part.width for part in parts)
+        return EntryCache([part.states(like) for part in parts], rows, slots, width, like)
 
     def call(
         self,
@@ -125,19 +113,23 @@ class RecurrentLayers:
         seen = (mask[:, 0] > -1).expand(rows, -1, -1).clone()
         seen.scatter_(2, slots[..., None], True)  # an input sees itself, whatever it is
         certain = entries.certain if fold else None
-        runs, folded = runs_of(
-            seen, slots, entries.folded, certain, self.folding, entries.contained
-        )
-        call = Call(view, cache, entries, slots, length, runs, folded, self.stepwise)
+        told = entries.folded, certain, self.folding, entries.contained
+        runs: dict[bool, list[Run]] = {}
+        for packed in {part.packed for part in self._layers.values()}:
+            runs[packed], folded = runs_of(seen, slots, *told, packed)
+        call = Call(view, cache, entries, slots, length, runs, folded)
         for place, number in enumerate(sorted(self.modules)):
-            module, template = self.modules[number], self._templates[number]
-            way = partial(call.run, module.forward, template, number, first + place, place)
+            module, part = self.modules[number], self._layers[number]
+            way = partial(call.run, part, module.forward, first + place, place)
             call.ways.append((module, "forward", way))
         return call
 
 
 class Call:
     """A call of a model whose stateful layers run over entries of a cache.
+
+    Args:
+        runs: see `runs_of`, by whether they are `packed`.
 
     Attributes:
         ways: for `patched`, of the layers meanwhile.
@@ -150,13 +142,11 @@ class Call:
         entries: EntryCache,
         slots: Tensor,
         length: int,
-        runs: Sequence[Run],
+        runs: dict[bool, list[Run]],
         folded: Tensor,
-        stepwise: bool,
     ) -> None:
         self.view, self.cache, self.entries = view, cache, entries
         self.slots, self.length, self.runs, self.folded = slots, length, runs, folded
-        self.stepwise = stepwise
         self.ways: list[Way] = []
 
     def __enter__(self) -> Call:
@@ -171,9 +161,8 @@ class Call:
 
     def run(
         self,
+        part: BranchLayer | TreeMixer,
         forward: Callable[..., Any],
-        template: Any,
-        number: int,
         layer: int,
         place: int,
         *args: Any,
@@ -182,66 +171,29 @@ class Call:
         """Call of a layer.
 
         Args:
+            part: the layer.
             forward: its own.
-            template: its part of transformers' cache.
-            number, layer, place: in the model, in the cache and in its `EntryCache`.
+            layer, place: in the cache and in its `EntryCache`.
             args, named: what the model gives it.
         """
-        new = _inputs(args, named)
+        new, rest = part.read(inputs_of(args, named))
         self.cache.write(layer, _halved(new), self.slots)
         halves = [half[:, 0] for half in self.cache.read(layer, self.length)]
         kept = self.entries.states[place]
         answers: list[Tensor] = []
-        for run in self.runs:
+        for run in self.runs[part.packed]:
             lines = run.rows[:, None], run.slots
-            inputs = torch.cat([half[lines] for half in halves], dim=-1)[..., : new.shape[-1]]
-            own = _holding(template, [state[run.rows] for state in kept], run.fresh)
-            cache = Cache([own] * (number + 1))
-            steps = inputs.split(1, 1) if self.stepwise and not run.fresh else [inputs]
-            outs = [_over(cache, self.view, forward, args, named, step) for step in steps]
-            found = [torch.cat(each, dim=1) for each in zip(*outs, strict=True)]
+            entries = _joined([half[lines] for half in halves], new.shape[-1])
+            states = [state[run.rows] for state in kept]
+            found, behind = part.over(run, entries, states, forward, self.view, args, named)
             if not answers:
                 answers = [out.new_zeros(*new.shape[:2], *out.shape[2:]) for out in found]
             for answer, out in zip(answers, found, strict=True):
                 answer[run.inputs] = out[run.answers]
             if run.folds:
-                for state, behind in zip(kept, _states_of(own), strict=True):
-                    state[run.rows] = behind
-        return answers[0] if len(answers) == 1 else tuple(answers)
-
-
-_INPUTS = ("hidden_states", "x")
-_TAKEN = (*_INPUTS, "cache", "cache_params", "past_key_values", "use_cache")
-
-
-def _inputs(args: Sequence[Any], named: dict[str, Any]) -> Tensor:
-    """What a layer reads, `[R, N, width]`."""
-    found = [*args[:1], *(named[name] for name in _INPUTS if name in named)]
-    if not found or not isinstance(found[0], Tensor):
-        raise InputError("its layers keep a state and read something else than hidden states")
-    return found[0]
-
-
-def _over(
-    cache: Cache,
-    view: Cache,
-    layer: Callable[..., Any],
-    args: Sequence[Any],
-    named: dict[str, Any],
-    inputs: Tensor,
-) -> list[Tensor]:
-    """What a layer makes of inputs `[S, T, width]` over `cache`, in place of what it was given.
-
-    Masks and positions are of the whole call, and it is given none.
-    """
-    own = {id(_inputs(args, named)): inputs, id(view): cache}
-
-    def swapped(value: Any) -> Any:
-        return own.get(id(value), None if isinstance(value, Tensor) else value)
-
-    taken = {name: swapped(value) for name, value in named.items() if name in _TAKEN}
-    out = layer(*map(swapped, args), **taken)
-    return [out] if isinstance(out, Tensor) else list(out)
+                for state, moved in zip(kept, behind, strict=True):
+                    state[run.rows] = moved
+        return part.write(answers, rest)
 
 
 def _entries_in(cache: KVCache) -> tuple[EntryCache, int]:
@@ -253,28 +205,14 @@ def _entries_in(cache: KVCache) -> tuple[EntryCache, int]:
     raise ValueError("the cache is of a model without stateful layers")
 
 
+def _joined(halves: Sequence[Tensor], width: int) -> Tensor:
+    """What was `_halved`, of width `width`: halves of a wider layer's have zeros behind."""
+    half = -(-width // 2)
+    return torch.cat([part[..., :half] for part in halves], dim=-1)[..., :width]
+
+
 def _halved(inputs: Tensor) -> Tensor:
     """Inputs `[R, N, width]` as a cache of one head stores them, `[2, R, 1, N, ⌈width / 2⌉]`."""
     width = inputs.shape[-1]
     even = nn.functional.pad(inputs, (0, width % 2))
     return torch.stack(even.chunk(2, dim=-1))[:, :, None]
-
-
-def _states_of(layer: Any) -> States:
-    """The states in a layer of transformers' cache."""
-    found: list[Any] = [getattr(layer, f"{kind}_states", None) for kind in STATES]
-    if not all(isinstance(states, dict) for states in found):
-        raise InputError("its layers keep a state in a form that speculation does not know")
-    return [state for states in found for state in states.values() if state is not None]
-
-
-def _holding(template: Any, states: States, fresh: bool) -> Any:
-    """A layer of transformers' cache that holds these states; a `fresh` one is to be given some."""
-    layer, rest = copy(template), iter(states)
-    for kind in STATES:
-        held = getattr(template, f"{kind}_states")
-        own = {n: None if state is None else next(rest) for n, state in held.items()}
-        setattr(layer, f"{kind}_states", own)
-        setattr(layer, f"is_{kind}_states_initialized", {n: s is not None for n, s in own.items()})
-    layer.has_previous_state = dict.fromkeys(layer.conv_states, not fresh)
-    return layer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import transformers
@@ -17,13 +17,16 @@ from transformers.models.auto.modeling_auto import (
 from ...errors import InputError
 from ...files import read_object
 from ..loading import load_component
+from ..masked_folders import MASK, PUBLISHED, READING, SHIFTED
 
 TOKENIZER = "tokenizer_config.json"  # a folder with a tokenizer has it
 
 
 def is_text(folder: Path) -> bool:
-    """True if a folder holds a language model, which sees no pictures."""
+    """True if a folder holds a language model, which sees no pictures; a masked one, too."""
     family = str(read_object(folder / "config.json").get("model_type"))
+    if family in PUBLISHED:
+        return True
     sees = family in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
     return family in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and not sees
 
@@ -33,24 +36,41 @@ def load_text(
     dtype: torch.dtype,
     names: Collection[str] = ("model", "tokenizer"),
     variant: str | None = None,
+    masked: Literal["none", "answers", "drafts"] = "none",
 ) -> dict[str, Any]:
     """The `model` of a folder, on the CPU, and its `tokenizer`.
 
     Args:
         names: of the two, those that are wanted.
         variant: of the weights' files, such as "fp16"; None: those without.
+        masked: which masked models may be loaded: none; those that can answer, whose text is read
+            causally; or all, to draft. See `PUBLISHED`.
 
     Raises:
         InputError: a file is missing or unreadable, a tensor does not fit, or the family is
             unknown.
     """
-    family = str(read_object(folder / "config.json").get("model_type"))
-    kind = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(family)
+    told = read_object(folder / "config.json")
+    family = str(told.get("model_type"))
+    layout = PUBLISHED.get(family)
+    if layout is not None or told.get(MASK) is not None:
+        reading = told.get(READING, "causal" if layout is None else layout.reading)
+        if masked == "none" or (masked == "answers" and reading == "whole"):
+            does = "is no teacher" if masked == "none" else "does not answer"
+            raise InputError(
+                f"{folder} is a masked language model ({family!r}), which drafts here and {does}; "
+                "put it in the folder drafter of a model of its words, for method 'deer'"
+            )
+    kind = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(family if layout is None else layout.family)
     if kind is None:
         raise InputError(f"{folder} is no language model that transformers knows: {family!r}")
     parts = {}
     if "model" in names:
-        parts["model"] = load_component(getattr(transformers, kind), folder, dtype, variant)
+        model = load_component(getattr(transformers, kind), folder, dtype, variant)
+        if layout is not None:
+            for name, value in ((SHIFTED, layout.shifted), (READING, layout.reading)):
+                setattr(model.config, name, getattr(model.config, name, value))
+        parts["model"] = model
     if "tokenizer" in names:
         parts["tokenizer"] = load_component(AutoTokenizer, folder, dtype)
     return parts

@@ -66,6 +66,7 @@ class VocabularyMap:
         shared = torch.tensor(order), torch.tensor([both[token] for token in order])
         self.shared: tuple[Tensor, Tensor] = shared
         self._known = both
+        self._shared = {own: token for token, own in both.items()}
         self._spelled: dict[int, tuple[int, ...]] = {}
 
     def widened(self, logits: Tensor) -> Tensor:
@@ -82,6 +83,17 @@ class VocabularyMap:
             known = self._known.get(token)
             self._spelled[token] = self._written(token) if known is None else (known,)
         return self._spelled[token]
+
+    def run(self, token: int) -> tuple[int, ...]:
+        """The tokens of both, two or more, that spell one that the drafter lacks; empty: none do.
+
+        They are told as the target's.
+        """
+        piece, own = self._target.piece(token), self.spelled(token)
+        if len(own) < 2 or piece is None or not all(each in self._shared for each in own):
+            return ()
+        run = tuple(self._shared[each] for each in own)
+        return run if b"".join(self._target.piece(each) or b"" for each in run) == piece else ()
 
     def _written(self, token: int) -> tuple[int, ...]:
         piece = self._target.piece(token)

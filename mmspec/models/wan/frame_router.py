@@ -20,6 +20,8 @@ SHOWN = 3  # pictures that a guess sees: the frame, the one before it, the last 
 class FrameRouter(ModelMixin, ConfigMixin):
     """Expected PSNR of a drafted block's frames against the target's own, in decibels.
 
+    Trained for it, it is the logit that the target's block would be better, told frame by frame.
+
     Each frame is seen beside the one before it and the last one before the block, in the light of
     the prompt, of the block's number and of the frame's place in it.
 
@@ -32,6 +34,8 @@ class FrameRouter(ModelMixin, ConfigMixin):
         blocks: of a clip that are told apart; later ones count as the last.
         frames: of a block that are told apart, as well.
         dropout: of what is read and of what is seen, in training.
+        unit: decibels, or logits, of one unit of the network's output.
+        usual: where training starts, in these.
     """
 
     @register_to_config
@@ -45,6 +49,8 @@ class FrameRouter(ModelMixin, ConfigMixin):
         blocks: int = 12,
         frames: int = 12,
         dropout: float = 0.0,
+        unit: float = DECIBELS,
+        usual: float = USUAL,
     ) -> None:
         super().__init__()
         self.words = nn.Embedding(vocab_size, text_dim)
@@ -60,7 +66,7 @@ class FrameRouter(ModelMixin, ConfigMixin):
             for n, (inner, width) in enumerate(zip(before, widths, strict=True))
         )
         out = nn.Linear(widths[-1], 1)
-        nn.init.constant_(out.bias, USUAL / DECIBELS)
+        nn.init.constant_(out.bias, usual / unit)
         self.head = nn.Sequential(
             nn.Dropout(dropout), nn.Linear(2 * widths[-1], widths[-1]), nn.SiLU(), out
         )
@@ -91,7 +97,7 @@ class FrameRouter(ModelMixin, ConfigMixin):
         for stage in self.stages:
             x = stage(x, told)
         pooled = torch.cat([x.mean((2, 3)), x.amax((2, 3))], dim=-1)
-        return DECIBELS * self.head(pooled).view(-1, count)
+        return self.config.unit * self.head(pooled).view(-1, count)
 
 
 class RouterStage(nn.Module):

@@ -25,6 +25,9 @@ After the frames come the last one before the block, None at the clip's start, a
 Part = Callable[[str], AbstractContextManager[Any]]
 """Takes the time of a part of the work."""
 
+Decoded = tuple[Tensor, State]
+"""Frames of a block, and the decoder's state behind it."""
+
 
 @dataclass
 class EmittedBlock:
@@ -34,7 +37,7 @@ class EmittedBlock:
         latents: `[F, C, h, w]`.
         frames: `[T, 3, H, W]` in [-1, 1].
         drafted: whether it is the drafter's.
-        rewards: of the frames of what the drafter proposed, `[T]`; `[0]` if nobody judged.
+        rewards: what the frames of the drafter's block were judged by, `[T]`; `[0]` if nobody did.
     """
 
     latents: Tensor
@@ -58,8 +61,9 @@ class VideoTarget:
 
     Attributes:
         emitted: of the last round, a block a clip.
-        surplus: blocks that were read in the last round to make others, beside the one before each:
-            drafts that stood, all at once.
+        made: blocks that were made in the last round.
+        surplus: blocks that were read for it, beside the one before each: drafts that stood, all at
+            once.
     """
 
     def __init__(
@@ -73,10 +77,10 @@ class VideoTarget:
         self.clips, self.vae, self.judge = clips, vae, judge
         self.part, self.making = part, making
         self.emitted: list[EmittedBlock] = []
-        self.surplus = 0
+        self.made = self.surplus = 0
         self._states: list[State] = [{} for _ in range(clips.rows)]
         self._shown: list[Tensor | None] = [None] * clips.rows  # the last frame of each
-        self._decoded: list[tuple[Tensor, State] | None] = [None] * clips.rows
+        self._decoded: list[Decoded | None] = [None] * clips.rows
         self._rewards = torch.zeros(clips.rows, 0)
 
     def start(self, rows: int) -> None:
@@ -91,11 +95,11 @@ class VideoTarget:
     def score(self, context: Context, draft: Draft) -> Scores:
         """Rewards of the drafted blocks' frames `[B, N, T]`; T is 0 if nobody judges."""
         rows, nodes = draft.tokens.shape[:2]
-        self._decoded = [None] * rows
+        self._decoded, self.made, self.surplus = [None] * rows, 0, 0
         self._rewards = torch.zeros(rows, 0, dtype=torch.float64)
         if nodes and self.judge is not None:
             self._rewards = torch.stack(
-                [self._judged(row, self.judge, draft.tokens[row, 0]) for row in range(rows)]
+                [self._judged(row, self.judge, draft) for row in range(rows)]
             )
         frames = self._rewards.to(draft.tokens.device)[:, None].expand(-1, nodes, -1)
         return Scores(Rewards(frames), calls=0)
@@ -110,15 +114,10 @@ class VideoTarget:
         """
         steps = self.clips.steps
         noise = self.clips.noise(coins, steps) if draft.noise is None else draft.noise[:, 0]
-        blocks, self.surplus = list(verdict.emitted[:, 0]), 0
+        blocks = list(verdict.emitted[:, 0])
         for row, kept in enumerate(verdict.accepted.tolist()):
             if not kept:
-                self.surplus += max(0, self.clips.waiting(row) - 1)
-                with self.part(self.making):
-                    blocks[row] = self.clips.make(row, noise[row])
-                if not blocks[row].isfinite().all():
-                    number = self.clips.blocks(row)
-                    raise TargetError(f"the target's block {number} of row {row} is no numbers")
+                blocks[row], self._decoded[row] = self._own(row, noise[row])
         emitted = torch.stack(blocks)[:, None]
         return replace(verdict, emitted=emitted, last=emitted)
 
@@ -127,8 +126,7 @@ class VideoTarget:
         self.emitted = []
         for row, kept in enumerate(verdict.accepted.tolist()):
             latents = verdict.emitted[row, 0]
-            decoded = self._decoded[row] if kept else None
-            frames, self._states[row] = decoded or self._decode(row, latents)
+            frames, self._states[row] = self._decoded[row] or self._decode(row, latents)
             with self.part("commit"):
                 self.clips.join(row, latents)
             self._shown[row] = frames[-1].contiguous()  # as `restore` gives it back
@@ -161,13 +159,27 @@ class VideoTarget:
         self._states[row] = state
         self._shown[row] = None if shown is None else shown.to(device, copy=True)
 
-    def _judged(self, row: int, judge: Judge, latents: Tensor) -> Tensor:
-        self._decoded[row] = frames, _ = self._decode(row, latents)
+    def _own(self, row: int, noise: Tensor) -> tuple[Tensor, Decoded | None]:
+        """The target's next block of a clip `[F, C, h, w]`, and its frames if they are there."""
+        self.made, self.surplus = self.made + 1, self.surplus + max(0, self.clips.waiting(row) - 1)
+        with self.part(self.making):
+            block = self.clips.make(row, noise)
+        if not block.isfinite().all():
+            number = self.clips.blocks(row)
+            raise TargetError(f"the target's block {number} of row {row} is no numbers")
+        return block, None
+
+    def _judged(self, row: int, judge: Judge, draft: Draft) -> Tensor:
+        """What the scores hold of a row's draft, `[T]`: rewards of its frames."""
+        self._decoded[row] = frames, _ = self._decode(row, draft.tokens[row, 0])
+        return self._reward(row, judge, frames)
+
+    def _reward(self, row: int, judge: Judge, frames: Tensor) -> Tensor:
         with self.part("reward"):
             number = self.clips.blocks(row)
             return judge(row, frames, self._shown[row], number).double().cpu()
 
-    def _decode(self, row: int, latents: Tensor) -> tuple[Tensor, State]:
+    def _decode(self, row: int, latents: Tensor) -> Decoded:
         """Frames of a clip's next block, and the decoder's state behind it."""
         with self.part("decode"):
             frames, state = decode_block(

@@ -1,10 +1,9 @@
 """Recipe of MAR's target: masked tokens of the shapes world, predicted by a diffusion head.
 
-Li et al. 2024, sections 3.2 to 3.4. The caption encoder is the embedded image model's, as it is, or
-that of a model that goes on. A linear readout of the tokens from their conditions is trained along
-and not shipped: its squared error has none of the diffusion loss's chance in it, and a short
-training that also has it follows captions sooner. So does one that also reads what the tokens'
-patches show.
+Li et al. 2024, sections 3.2 to 3.4. The caption encoder is trained before. A linear readout of the
+tokens from their conditions is trained along and not shipped: its squared error has none of the
+diffusion loss's chance in it, and a short training that also has it follows captions sooner. So
+does one that also reads what the tokens' patches show.
 """
 
 from __future__ import annotations
@@ -26,10 +25,16 @@ from ...models.mar.autoencoder import posterior, tokens_of
 from ...models.mar.transformer import MarTransformer
 from ...models.text_encoder import encode_captions
 from ..base import BaseRecipe, Captioned
-from ..batches import SCENE_LABELS, Scenes, draw_labelled, draw_scenes, labelled_batch, scene_batch
-from ..caption_encoder import caption_encoder
-from ..image.target import TEXT_ENCODER
-from ..patch_reader import PatchReader
+from ..batches import (
+    SCENE_LABELS,
+    Scenes,
+    draw_labelled,
+    draw_scenes,
+    labelled_batch,
+    scene_batch,
+)
+from ..caption_encoder import TEXT_ENCODER, trained_encoder
+from ..patch_reader import EMPTY, PatchReader
 from ..tokenizers import PHRASE, PREFIX, caption_tokenizer
 from ..trainer import Draw, Loss, TrainConfig
 from .autoencoder import PIPELINE, RESOLUTION
@@ -57,7 +62,11 @@ TRANSFORMER: dict[str, Any] = dict(
 )
 CAPTION_DROPOUT = 0.1
 REPEATS = 1  # steps that every token is seen at in a batch; published: 4
-SHOWN = 0.5  # weight of the loss of what patches show
+# A run's first part is for what only the caption tells, and what tokens tell of each other hides:
+# in a share of its batches the caption alone is known. The rest is for the tokens themselves.
+FIRST_PART, FROM_CAPTION = 0.7, 0.5
+SHOWN = (0.3, 0.1)  # weights of the loss of what patches show, in the first part and in the rest
+OF_CAPTIONS = ("caption_emb",)  # weights that read captions, see `settle`
 LEAST_MASKED = 0.7  # of the tokens, in the published training
 
 
@@ -65,10 +74,10 @@ class CaptionedMar(Captioned):
     """The transformer and what reads its conditions, trained as one, and the caption encoder."""
 
     def __init__(self, transformer: MarTransformer, text_encoder: T5EncoderModel) -> None:
-        super().__init__(transformer, text_encoder.requires_grad_(False))
+        super().__init__(transformer, text_encoder)
         config = transformer.config
         self.readout = nn.Linear(config.decoder_embed_dim, config.token_dim)
-        self.reader = PatchReader(config.decoder_embed_dim, SCENE_LABELS)
+        self.reader = PatchReader(config.decoder_embed_dim, SCENE_LABELS, EMPTY)
 
 
 class MarRecipe(BaseRecipe):
@@ -102,7 +111,7 @@ class MarRecipe(BaseRecipe):
 class MarTargetRecipe(MarRecipe):
     """Trains `MarTransformer` on captioned pictures; arguments as of `MarRecipe`.
 
-    The folder receives `transformer`, `text_encoder` and `tokenizer`.
+    The folder holds `text_encoder` too.
     """
 
     name = "transformer"
@@ -115,22 +124,24 @@ class MarTargetRecipe(MarRecipe):
 
     def prepare(self, init: str | None) -> None:
         transformer = MarTransformer(**TRANSFORMER)
-        if self.start(init, transformer):  # it has learned to read what this one makes of captions
-            encoder = self.component(T5EncoderModel, "text_encoder")
-        else:
+        self.goes_on = self.start(init, transformer)
+        if not self.goes_on:
             transformer.init_weights()
-            encoder = caption_encoder(self.tokenizer)
-        self.model = CaptionedMar(transformer, encoder)
+        self.model = CaptionedMar(transformer, trained_encoder(self.pipeline))
         grid = transformer.config.grid
         self.draw = partial(draw_labelled, self.config.batch_size, RESOLUTION, grid)
 
     def loss(self, batch: Scenes, rng: np.random.Generator, step: int) -> Loss:
         captions = [c.removeprefix(PHRASE) if rng.random() < 0.1 else c for c in batch[0]]
         keep = rng.random(len(captions)) >= CAPTION_DROPOUT
-        losses = self._losses(self.model, captions, batch[1], batch[2], keep, rng)
-        return sum(losses.values(), torch.zeros(())), {
-            k: float(v.detach()) for k, v in losses.items()
-        }
+        if self.goes_on:
+            self.model.settle(step, OF_CAPTIONS)
+        first = self.done < FIRST_PART
+        share = 1.0 if first and rng.random() < FROM_CAPTION else None
+        losses = self._losses(self.model, captions, batch[1], batch[2], keep, rng, share)
+        figures = {name: float(loss.detach()) for name, loss in losses.items()}
+        losses["shown"] = SHOWN[0 if first else 1] * losses["shown"]
+        return sum(losses.values(), torch.zeros(())), figures
 
     def _losses(
         self,
@@ -140,11 +151,13 @@ class MarTargetRecipe(MarRecipe):
         labels: Tensor,
         keep: np.ndarray[Any, Any],
         rng: np.random.Generator,
+        share: float | None = None,
     ) -> dict[str, Tensor]:
         transformer = model.transformer
         tokens = scene_tokens(self.vae, pixels.to(self.config.device), rng)
         buffer = caption_buffer(transformer, model.text_encoder, self.tokenizer, captions, keep)
-        known, masked = random_masks(rng, *tokens.shape[:2])
+        rows, length = tokens.shape[:2]
+        known, masked = random_masks(rng, rows, length, share)
         z, clean = masked_conditions(transformer, tokens, known, masked, buffer)
         noisy = NoisyTokens.draw(transformer.schedule, clean.repeat(REPEATS, 1), rng)
         noise, between = transformer.head(noisy.noisy, noisy.timesteps, z.repeat(REPEATS, 1))
@@ -154,7 +167,7 @@ class MarTargetRecipe(MarRecipe):
             "error": error,
             "bits": bits,
             "readout": F.mse_loss(model.readout(z), clean),
-            "shown": SHOWN * model.reader.loss(z, shown.flatten(0, 1).to(z.device)),
+            "shown": model.reader.loss(z, shown.flatten(0, 1).to(z.device)),
         }
 
     @torch.no_grad()
@@ -165,6 +178,8 @@ class MarTargetRecipe(MarRecipe):
             scenes = labelled_batch(rng, size, RESOLUTION, grid, "held_out")
             losses = self._losses(model, *scenes, np.full(size, kept), rng)
             figures |= {f"held_out_{k}{name}": float(v) for k, v in losses.items()}
+            begun = self._losses(model, *scenes, np.full(size, kept), rng, share=1.0)
+            figures[f"held_out_shown_from_nothing{name}"] = float(begun["shown"])
         return figures
 
 
@@ -189,17 +204,23 @@ def caption_buffer(
     return torch.where(told, model.captions(features), model.nothing(len(captions)))
 
 
-def random_masks(rng: np.random.Generator, rows: int, length: int) -> tuple[Tensor, Tensor]:
+def random_masks(
+    rng: np.random.Generator, rows: int, length: int, share: float | None = None
+) -> tuple[Tensor, Tensor]:
     """Known places `[B, n]` and masked ones `[B, L - n]`, random in every row; at least one masked.
 
     As many as a cosine schedule leaves at a random time, which is what generation asks for; in half
     of the batches 70 % or more, any share as often, where little but the caption is known. (The
     published training draws the share from N(1, 0.25²), cut to [0.7, 1], in every batch.)
+
+    Args:
+        share: of the tokens that are masked; None: a random one.
     """
-    part = math.cos(math.pi / 2 * rng.random())
-    if rng.random() < 0.5:
-        part = 1 - (1 - LEAST_MASKED) * rng.random()
-    masked = max(1, math.ceil(length * part))
+    if share is None:
+        share = math.cos(math.pi / 2 * rng.random())
+        if rng.random() < 0.5:
+            share = 1 - (1 - LEAST_MASKED) * rng.random()
+    masked = max(1, math.ceil(length * share))
     order = torch.from_numpy(rng.random((rows, length))).argsort(-1)
     return order[:, masked:], order[:, :masked]
 

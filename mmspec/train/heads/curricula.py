@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...methods.parts.heads import BRANCHES, Choice
+from .glancing import share_of
 
 # levels of a draft that a step trains, one of these; deep ones cost as much as all above (HASS,
 # Zhang et al. 2024, section 3.2)
@@ -27,6 +28,11 @@ def whole(done: float, rng: np.random.Generator) -> tuple[bool, dict[str, Any]]:
 def slots(done: float, rng: np.random.Generator) -> tuple[bool, dict[str, Any]]:
     """A head of EAGLE's kind that says several tokens a call: the loss on laws after the middle."""
     return True, {"laws": done >= LAWS}
+
+
+def falcon(done: float, rng: np.random.Generator) -> tuple[bool, dict[str, Any]]:
+    """Falcon: ever fewer glances at the truth, and the loss on laws after the middle."""
+    return True, {"laws": done >= LAWS, "glance": share_of(done)}
 
 
 def levels(done: float, rng: np.random.Generator) -> tuple[bool, dict[str, Any]]:
@@ -59,6 +65,7 @@ CURRICULA: dict[str, Curriculum] = {
     **dict.fromkeys(("eagle", "eagle3", "specvlm"), levels),
     **dict.fromkeys(("dflash", "medusa", "hydra", "longspec"), whole),
     "flash": slots,
+    "falcon": falcon,
     "vispec": vispec,
     "msd": msd,
 }

@@ -35,7 +35,9 @@ class HeadBatch:
         tokens: ids `[R, S]`; of an answer's columns at least.
         layer: the output layer itself, for heads that draft some tokens alone.
         kept: what was worked out of it once.
-        last: reads inputs and a mask for what the target's last layer stores of them.
+        groups: of columns that the target reads both ways `[R, S]`, see `Setting.both_ways`; None:
+            there are none.
+        last: reads inputs, their mask and groups for what the target's last layer stores of them.
     """
 
     embedded: Tensor
@@ -49,7 +51,8 @@ class HeadBatch:
     tokens: Tensor | None = None
     layer: nn.Module | None = None
     kept: dict[str, Tensor] = field(default_factory=dict)
-    last: Callable[[Tensor, Tensor], LastLayer] | None = None
+    groups: Tensor | None = None
+    last: Callable[[Tensor, Tensor, Tensor | None], LastLayer] | None = None
 
     def columns(self, known: Tensor) -> Columns:
         """The columns that a head reads, with the hidden states `known [R, S, H]` in them."""

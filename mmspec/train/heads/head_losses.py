@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 import torch
@@ -15,6 +14,7 @@ from ...models.heads.published.dflash import DFlashNetwork
 from ...models.heads.published.eagle1 import EagleNetwork
 from ...models.heads.published.eagle3 import Eagle3Network
 from ...models.heads.published.eagle_decoder import inputs_of, read_columns
+from ...models.heads.published.falcon import FalconNetwork
 from ...models.heads.published.flash import FlashNetwork
 from ...models.heads.published.head import PublishedHead
 from ...models.heads.published.hydra import HydraNetwork, PrefixHydraNetwork
@@ -24,15 +24,17 @@ from ...models.heads.published.rotary import HeadRotary
 from ...models.llamagen.eagle_head import attend_levels
 from ...models.llamagen.transformer import causal_mask
 from . import objectives
+from .glancing import Blocks, block_pairs, blocks_of
 from .head_batch import HeadBatch
 from .last_layer import Crossing, crossed, crossing
 from .objectives import Objective, Places
 
 ANCHORS = 32  # blocks of a row that a step trains
-LEARNED = 0.4  # of the places that a step learns from beside a reference (AdaSPEC, Hu et al. 2025)
 
 Pair = tuple[Tensor, Tensor]
 """Hidden states of a head `[N, D]`, and their places `[N]`, see `HeadBatch.ahead`."""
+Lesson = Tensor | Crossing | Blocks | None
+"""Part of a step that chance decides: the same for a head and its reference."""
 
 
 def check_learns(head: PublishedHead, table: Tensor) -> None:
@@ -68,6 +70,7 @@ def head_loss(
     objective: Objective | None = None,
     reference: PublishedHead | None = None,
     only: Tensor | None = None,
+    glance: float = 0.0,
 ) -> tuple[Tensor, dict[str, float]]:
     """The loss, and figures of this batch for the log: acceptance at each level of a draft.
 
@@ -76,8 +79,9 @@ def head_loss(
         laws: of EAGLE's kind, a loss on laws in place of the one on hidden states.
         objective: the loss on laws; None: the method's own.
         reference: a trained head of the same kind. The places count alone at which it is ahead of
-            this one the most, a share `LEARNED`: what can be learned (AdaSPEC, section 3).
+            this one the most: what can be learned, see `objectives.learnable`.
         only: the places that count `[R, S]`; None: all.
+        glance: of Falcon, see `blocks_of`.
     """
     network = head.network
     of_features = isinstance(network, EagleNetwork)
@@ -85,8 +89,10 @@ def head_loss(
         objective = objectives.vispec if of_features else objectives.cross_entropy
     if of_features and not laws:
         objective = objectives.eagle
-    anchors: Tensor | Crossing | None = None
-    if isinstance(network, DFlashNetwork):
+    anchors: Lesson = None
+    if isinstance(network, FalconNetwork):
+        anchors = blocks_of(head, batch, glance)
+    elif isinstance(network, DFlashNetwork):
         anchors = _anchors(batch)
     elif isinstance(network, LongSpecNetwork):
         anchors, batch = crossing(network, batch)
@@ -96,7 +102,7 @@ def head_loss(
         learned = None if only is None else only.flatten()[places.at].nonzero()[:, 0]
         with torch.no_grad():
             if better is not None:
-                learned = _learned(places, next(better))
+                learned = objectives.learnable(places, next(better))
             accepted = objectives.acceptance(places)
             if learned is not None and better is None:
                 accepted = accepted[learned]
@@ -107,29 +113,26 @@ def head_loss(
     return total / levels, metrics
 
 
-def _learned(places: Places, better: Places) -> Tensor:
-    """The places at which a reference is ahead the most, a share `LEARNED` of them."""
-    gain = objectives.cross_entropy(places) - objectives.cross_entropy(better)
-    return gain.topk(math.ceil(LEARNED * len(gain))).indices
-
-
 def drafted(
     head: PublishedHead,
     batch: HeadBatch,
     depth: int = 1,
-    anchors: Tensor | Crossing | None = None,
+    anchors: Lesson = None,
 ) -> Iterator[Places]:
     """Places of a batch, with what the head and the target say, by level or token of a draft.
 
     Args:
         depth: levels, of heads that draft from their own states.
         anchors: columns `[R, A]` at which blocks begin, of heads that draft blocks; of those that
-            read the target's last layer, what it stores.
+            read the target's last layer, what it stores; of Falcon its blocks.
     """
     network = head.network
     ids = None if head.vocabulary is None else head.vocabulary.ids.to(batch.features.device)
     pairs: list[Pair]
-    if isinstance(network, EagleNetwork | Eagle3Network):
+    if isinstance(network, FalconNetwork):
+        assert isinstance(anchors, Blocks)
+        pairs = block_pairs(head, batch, anchors)
+    elif isinstance(network, EagleNetwork | Eagle3Network):
         flash = isinstance(network, FlashNetwork)
         pairs = _flash(head, batch) if flash else leveled(head, batch, depth)
     elif isinstance(network, DFlashNetwork):

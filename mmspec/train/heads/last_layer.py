@@ -17,11 +17,11 @@ import torch
 from torch import Tensor
 
 from ...errors import InputError
+from ...models.call_masks import additive, prefix_mask
 from ...models.heads.columns import positions
 from ...models.heads.published.last_entries import LastEntries, whole_pass
 from ...models.heads.published.longspec import LongSpecNetwork, attended
 from ...models.heads.published.rotary import HeadRotary
-from ...models.llamagen.transformer import causal_mask
 from ...models.transformers.causal import CausalDecoder
 from .head_batch import HeadBatch
 
@@ -75,14 +75,23 @@ class LastLayerReader:
         return rotary
 
     @torch.no_grad()
-    def __call__(self, embedded: Tensor, mask: Tensor) -> LastLayer:
-        """What it stores of inputs `[R, S, D]` that `mask [R, S]` says; see `moved`."""
+    def __call__(self, embedded: Tensor, mask: Tensor, groups: Tensor | None = None) -> LastLayer:
+        """What it stores of inputs `[R, S, D]` that `mask [R, S]` says; see `moved`.
+
+        Args:
+            groups: of columns that read each other, see `HeadBatch`.
+        """
         decoder = self.decoder
         with torch.autocast(embedded.device.type, enabled=False):
             most = getattr(decoder.config, "max_position_embeddings", None) or 0
             places = moved(positions(mask), mask, most)
             x = embedded.to(decoder.embeddings.dtype)
-            found = whole_pass(decoder, x, places, causal_mask(mask, mask.shape[1]).to(x))
+            if groups is None:
+                groups = torch.full_like(places, -1)
+            pads = mask.long().argmax(1)  # behind an answer padding is out of everybody's sight
+            one_way = mask.new_ones(mask.shape[1], mask.shape[1]).tril()
+            seen = additive(prefix_mask(one_way, pads, groups), x.dtype)
+            found = whole_pass(decoder, x, places, seen)
             features, keys, values = (states.to(embedded) for states in found if states is not None)
             return LastLayer(features, keys, values, self.rotary(places, embedded.dtype))
 
@@ -121,7 +130,7 @@ def crossing(network: LongSpecNetwork, batch: HeadBatch) -> tuple[Crossing, Head
     """Lessons of a step, and the batch with the hidden states that belong to them."""
     assert batch.last is not None
     first = torch.randint(network.block, ())
-    last = batch.last(batch.embedded, batch.mask)
+    last = batch.last(batch.embedded, batch.mask, batch.groups)
     # every row counts from its prompt's last column
     columns = torch.arange(batch.mask.shape[1], device=batch.mask.device)
     steps = columns - batch.columns(batch.features).last_asked() + first.to(columns.device)

@@ -6,6 +6,7 @@ a head started, and what is accepted is the total variation.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -16,6 +17,7 @@ from torch import Tensor
 from ...registry import check_name
 
 FLOOR = 1e-6  # of an acceptance, before its logarithm
+LEARNED = 0.4  # of the places that a step learns from beside a reference
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,12 @@ def vispec(places: Places) -> Tensor:
 def cross_entropy(places: Places) -> Tensor:
     """`−Σ p log q`: KL(p ‖ q) but for a constant."""
     return -(places.law * places.logits.log_softmax(-1)).sum(-1)
+
+
+def reverse_divergence(places: Places) -> Tensor:
+    """`Σ q log(q / p)`: KL(q ‖ p), which draws the head to what the target thinks likeliest."""
+    log_q = places.logits.log_softmax(-1)
+    return (log_q.exp() * (log_q - places.law.clamp_min(FLOOR).log())).sum(-1)
 
 
 def total_l1(places: Places) -> Tensor:
@@ -109,8 +117,23 @@ def acceptance(places: Places) -> Tensor:
     return torch.minimum(places.logits.softmax(-1), places.law).sum(-1)
 
 
+@torch.no_grad()
+def learnable(places: Places, better: Places) -> Tensor:
+    """The numbers of those places, a share `LEARNED`, at which a reference is ahead the most.
+
+    It is ahead by `KL(p ‖ q) − KL(p ‖ q_ref)`: what it has learned, and what is learned here can
+    learn, too (AdaSPEC, Hu et al. 2025, section 3).
+
+    Args:
+        better: the same places of the reference.
+    """
+    gain = cross_entropy(places) - cross_entropy(better)
+    return gain.topk(math.ceil(LEARNED * len(gain))).indices
+
+
 OBJECTIVES: dict[str, Objective] = {
     "kl": cross_entropy,
+    "reverse-kl": reverse_divergence,
     "tv": total_l1,
     "tvd++": sampled_variation,
     "log-acceptance": log_acceptance,

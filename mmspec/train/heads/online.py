@@ -2,47 +2,22 @@
 
 from __future__ import annotations
 
-import copy
-from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass
-
-import numpy as np
-import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from ...engine.draft import Context
 from ...errors import InputError
 from ...models.heads.published.head import PublishedHead
-from ...models.transformers.probe import probed
-from ...models.transformers.prompted import EncodedPrompt
+from .answer_learner import AnswerLearner
 from .curricula import CURRICULA
 from .head_batch import HeadBatch
 from .head_losses import check_learns, head_loss
 from .objectives import objective_of
 from .recipe import RATE
-from .teacher import Spans, Teacher
 
 GENTLE = 0.1  # of the rate of a training from nothing
 
 
-@dataclass
-class _Answers:
-    """Answers of one call, not read yet.
-
-    Attributes:
-        fallen: by row, the numbers of the tokens that the target put in the place of a draft.
-    """
-
-    prompt: EncodedPrompt
-    images: Spans
-    tokens: Tensor
-    lengths: Tensor
-    fallen: list[list[int]]
-
-
-class OnlineLearner:
+class OnlineLearner(AnswerLearner[PublishedHead]):
     """Learns a head, while it is in use, at the tokens where its drafts fell.
 
     It listens to generations, `mmspec.enable_speculation(model, head=head, listener=learner)` or
@@ -82,109 +57,11 @@ class OnlineLearner:
         if method not in CURRICULA:
             raise InputError(f"{method!r} is no kind of head that can be trained, so none learns")
         check_learns(head, model.get_input_embeddings().weight)
-        self.head, self.fallen, self.heard = head, fallen, 0
         self.objective, self.curriculum = objective_of(objective), CURRICULA[method]
-        # steps are small: in half precision they would be lost
-        self._own = copy.deepcopy(head).to(model.device).float().train()
-        rate = rate or GENTLE * RATE * 256 / head.target_size
-        self._optimizer = torch.optim.AdamW(self._own.parameters(), rate, weight_decay=0.0)
-        self.teacher = Teacher(model, 1, decoder=probed(model))
+        super().__init__(model, head, rate or GENTLE * RATE * 256 / head.target_size, kept, fallen)
         layers = model.config.get_text_config().num_hidden_layers
         self.teacher.reads = head.reads_of(layers)
-        self.kept = kept
-        self._waiting: deque[_Answers] = deque()
-        self._lessons: deque[tuple[HeadBatch, Tensor]] = deque(maxlen=kept)
-        self._rng = np.random.default_rng(0)
-        self._fallen: list[list[int]] = []
 
-    def begin(self, prompt: EncodedPrompt, rows: int) -> None:
-        """Hear that a generation of `rows` answers begins.
-
-        Raises:
-            InputError: they are given under guidance, which a head does not learn.
-        """
-        if len(prompt.mask) != rows:
-            raise InputError("a head does not learn from answers under guidance; leave it out")
-        self._fallen = [[] for _ in range(rows)]
-
-    def round(self, context: Context) -> None:
-        """Hear what became of a round."""
-        told = zip(context.base, context.reached, context.accepted, context.emitted, strict=True)
-        for row, (base, reached, accepted, emitted) in enumerate(told):
-            if accepted < reached and emitted > accepted:
-                self._fallen[row].append(base - 1)
-
-    def end(self, prompt: EncodedPrompt, images: Spans, context: Context) -> None:
-        """Hear the answers."""
-        tokens = context.tokens[:, : max(context.base)].clone()
-        self._waiting.append(
-            _Answers(prompt, images, tokens, context.lengths.clone(), self._fallen)
-        )
-        while (
-            sum(len(one.fallen) for one in self._waiting) - len(self._waiting[0].fallen)
-            >= self.kept
-        ):
-            self._waiting.popleft()
-        self.heard += context.rows
-
-    def learn(self, steps: int = 1, batch_size: int = 4) -> dict[str, float]:
-        """Take steps over the latest answers; returns the mean figures of their last batch.
-
-        These are acceptance rates at what counts, `acceptance_1` of a draft's first token and so
-        on; there are none where no draft fell.
-
-        Args:
-            batch_size: answers of a step.
-
-        Raises:
-            InputError: there was no answer yet.
-        """
-        figures: dict[str, float] = {}
-        with torch.inference_mode(False), torch.enable_grad(), torch.random.fork_rng():
-            self._read()
-            if not self._lessons:
-                raise InputError("there is no answer yet to learn from")
-            torch.manual_seed(int(self._rng.integers(2**63)))  # of what a head draws as it learns
-            for _ in range(steps):
-                figures = self._step(min(batch_size, len(self._lessons)))
-        with torch.no_grad():
-            for live, own in zip(self.head.parameters(), self._own.parameters(), strict=True):
-                live.copy_(own)
-        return figures
-
-    def _step(self, count: int) -> dict[str, float]:
-        chosen = self._rng.choice(len(self._lessons), count, replace=False)
-        own = [weight for weight in self._own.parameters() if weight.requires_grad]
-        self._optimizer.zero_grad()
-        found: dict[str, list[float]] = {}
-        for number in chosen:
-            lesson, fallen = self._lessons[number]
-            batch = self.teacher.on_device(lesson)
-            _, how = self.curriculum(1.0, self._rng)
-            only = fallen.to(batch.answer.device) if self.fallen else None
-            loss, metrics = head_loss(self._own, batch, objective=self.objective, only=only, **how)
-            if loss.requires_grad:  # of some answers no draft ever fell
-                (loss / count).backward(inputs=own)
-            for name, value in metrics.items():
-                found.setdefault(name, []).append(value)
-        torch.nn.utils.clip_grad_norm_(self._own.parameters(), 1.0)
-        self._optimizer.step()
-        return {name: float(np.mean(values)) for name, values in found.items()}
-
-    def _read(self) -> None:
-        """Let the target read the answers that wait."""
-        self.teacher.decoder.refresh()
-        while self._waiting:
-            one = self._waiting.popleft()
-            lessons = self.teacher.read(one.prompt, one.images, one.tokens, one.lengths)
-            for lesson, fallen in zip(lessons, one.fallen, strict=True):
-                if bool(lesson.answer.any()):  # an interrupted one may be empty
-                    self._lessons.append((lesson, self._places(lesson, fallen)))
-
-    @staticmethod
-    def _places(lesson: HeadBatch, fallen: Sequence[int]) -> Tensor:
-        """The places `[1, S]` that the tokens of those numbers were drawn from."""
-        first = int(lesson.answer[0].long().argmax())
-        places = torch.zeros_like(lesson.answer)
-        places[0, [first + number - 1 for number in fallen]] = True
-        return places
+    def loss(self, batch: HeadBatch, only: Tensor | None) -> tuple[Tensor, dict[str, float]]:
+        _, how = self.curriculum(1.0, self._rng)
+        return head_loss(self._own, batch, objective=self.objective, only=only, **how)

@@ -151,6 +151,12 @@ class HeadRecipe(BaseRecipe):
         head = load_head(folder, kind=None)
         if head.method != self.method:
             raise InputError(f"{folder} is no head of {self.method!r}")
+        size, own = head.block_size, self.model.block_size
+        if size != own:
+            raise InputError(
+                f"{folder} drafts blocks of {size}, and the head that is to learn blocks of {own}; "
+                f"give --set block={size}"
+            )
         check_learns(head, self.teacher.model.get_input_embeddings().weight)
         return head.to(self.config.device)
 

@@ -80,7 +80,8 @@ class Teacher:
         self.decoder.place(prompt)
         prefix = prompt.embedded, prompt.mask
         limit = prompt.positions.shape[-1] - prompt.mask.shape[1]
-        return GuidedDecoder(self.decoder, Setting(*prefix, None, warp, limit, 0, scratch))
+        how = Setting(*prefix, None, warp, limit, 0, scratch, both_ways=prompt.both_ways)
+        return GuidedDecoder(self.decoder, how)
 
     def answer(
         self,
@@ -183,6 +184,8 @@ class Teacher:
         asked = tokens.new_zeros(len(tokens), before)
         if prompt.text is not None:
             asked = prompt.text.clamp_min(0)
+        groups = prompt.both_ways  # answers are in none
+        groups = None if groups is None else F.pad(groups, (0, width), value=-1)
         return HeadBatch(
             torch.cat([prompt.embedded, self.decoder.embed(tokens)], dim=1),
             features,
@@ -194,6 +197,7 @@ class Teacher:
             self.decoder.embed,
             torch.cat([asked, tokens], dim=1),
             self.model.get_output_embeddings(),
+            groups=groups,
             last=self.last,
         )
 
@@ -218,6 +222,7 @@ class Teacher:
             answer=example.answer.to(device),
             tokens=None if example.tokens is None else example.tokens.to(device),
             images=images,
+            groups=None if example.groups is None else example.groups.to(device),
             output=logits,
         )
 
@@ -242,7 +247,8 @@ def _rows(whole: HeadBatch, images: Spans, rows: slice) -> HeadBatch:
     real = whole.mask[rows].any(0).nonzero()[:, 0].tolist()
     columns = slice(real[0], real[-1] + 1)
     # copies: what inference mode made can't be learned from
-    named = "embedded", "features", "states", "mask", "answer", "tokens"
+    named = ["embedded", "features", "states", "mask", "answer", "tokens"]
+    named += [] if whole.groups is None else ["groups"]
     own = {name: getattr(whole, name)[rows, columns].to("cpu", copy=True) for name in named}
     spans = [[(first - real[0], count) for first, count in row] for row in images[rows]]
     return replace(whole, **own, images=Images.of(spans), kept={})

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...models.heads.published.eagle1 import EagleNetwork
+from ...models.heads.published.falcon import FalconNetwork
 from .head_batch import HeadBatch
 
 FLOOR = 0.1  # of the mean square of text: directions that have less are not made as large
@@ -66,8 +67,8 @@ def temper(network: nn.Module, lessons: Callable[[], HeadBatch]) -> None:
     Args:
         lessons: makes lessons, of pictures if there are any.
     """
-    if not isinstance(network, EagleNetwork):
-        return
+    if not isinstance(network, EagleNetwork) or isinstance(network, FalconNetwork):
+        return  # an LSTM bounds what it reads
     example = lessons()
     size = example.features[example.mask].float().square().mean()
     text, pictures = example.mask, None

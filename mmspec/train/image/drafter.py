@@ -20,7 +20,18 @@ from .target import TRANSFORMER
 DRAFTER = {**TRANSFORMER, "dim": 192, "n_head": 3, "n_layer": 2, "ffn_dim_multiplier": 0.45}
 
 
-class ImageDrafterRecipe(DistillationRecipe):
+class SmallerTransformerRecipe(DistillationRecipe):
+    """Base of the recipes that distil a smaller transformer of the target's kind."""
+
+    def export(self, model: nn.Module, record: dict[str, Any]) -> None:
+        assert isinstance(model, LlamaGenTransformer)
+        # the drafter reads the target's caption features: one "no caption" for both
+        nothing = self.teacher.cls_embedding.get_buffer("uncond_embedding")
+        model.cls_embedding.get_buffer("uncond_embedding").copy_(nothing)
+        super().export(model, record)
+
+
+class ImageDrafterRecipe(SmallerTransformerRecipe):
     """Distils `drafter` from the target of a folder; arguments as of `DistillationRecipe`."""
 
     name = "drafter"
@@ -45,13 +56,6 @@ class ImageDrafterRecipe(DistillationRecipe):
         example = self.example(*self.held_out_scenes())
         acceptance = self.acceptance(self._logits(model, example), example)
         return {"held_out_acceptance": float(acceptance.mean()), "target_entropy": example.entropy}
-
-    def export(self, model: nn.Module, record: dict[str, Any]) -> None:
-        assert isinstance(model, LlamaGenTransformer)
-        # the drafter reads the target's caption features: one "no caption" for both
-        nothing = self.teacher.cls_embedding.get_buffer("uncond_embedding")
-        model.cls_embedding.get_buffer("uncond_embedding").copy_(nothing)
-        super().export(model, record)
 
     def card(self, record: dict[str, Any]) -> dict[str, str]:
         return dict(

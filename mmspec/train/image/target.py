@@ -1,7 +1,7 @@
 """Recipe of the text-to-image transformer: next-token prediction on shapes-world token grids.
 
 Trained at 8×8 tokens first, which is cheap, then continued at 16×16: the 2-D rotary positions of
-the small grid are a corner of the large one. The caption encoder, a small T5, is trained along. The
+the small grid are a corner of the large one. The caption encoder is trained before. The
 hidden states are also asked what the next token's patch shows, and the patch below it.
 """
 
@@ -15,15 +15,15 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers import T5Config, T5EncoderModel
+from transformers import T5EncoderModel
 
 from ...errors import InputError
 from ...models.llamagen.transformer import LlamaGenTransformer
 from ...models.llamagen.vq import VQModel
-from ...models.loading import load_component
 from ...models.text_encoder import encode_captions
 from ..base import BaseRecipe, Captioned
 from ..batches import SCENE_LABELS, Scenes, draw_labelled, labelled_batch
+from ..caption_encoder import trained_encoder
 from ..patch_reader import PatchReader
 from ..tokenizers import PHRASE, PREFIX, caption_tokenizer
 from ..trainer import Loss, TrainConfig
@@ -39,18 +39,6 @@ TRANSFORMER = dict(
     caption_dim=192,
     cls_token_num=PREFIX,
     rotary_prefix="identity",
-)
-TEXT_ENCODER = dict(
-    d_model=192,
-    d_kv=48,
-    d_ff=384,
-    num_layers=3,
-    num_heads=4,
-    feed_forward_proj="gated-gelu",
-    dropout_rate=0.0,
-    decoder_start_token_id=0,
-    pad_token_id=0,
-    eos_token_id=1,
 )
 CAPTION_DROPOUT = 0.1
 
@@ -69,8 +57,7 @@ class ImageTargetRecipe(BaseRecipe):
 
     Args:
         config, rate, init: see `BaseRecipe`.
-        pipeline: folder that holds `vq_model`. A sibling that starts from nothing teaches a caption
-            encoder too: the folder then receives `text_encoder` and `tokenizer` as well.
+        pipeline: folder that holds `vq_model` and `text_encoder`.
         name: the component to train, "sibling" or "transformer".
         resolution: side of the pictures in pixels; None: 64 for a sibling, 128 for a transformer.
         shown: weight of the loss of what patches show.
@@ -100,16 +87,9 @@ class ImageTargetRecipe(BaseRecipe):
         size = {**TRANSFORMER, "block_size": self.grid**2}
         transformer = LlamaGenTransformer(**size)
         # the weights know no grid: those of the small one go on at the large one
-        if self.start(init, transformer):
-            text_encoder = load_component(T5EncoderModel, pipeline / "text_encoder", torch.float32)
-        else:
+        if not self.start(init, transformer):
             transformer.init_weights()
-            text_encoder = T5EncoderModel(T5Config(vocab_size=len(self.tokenizer), **TEXT_ENCODER))
-        # trained with the sibling only, until other networks of the pipeline read it
-        read = init is not None and (pipeline / "transformer").exists()
-        self.teaches_encoder = name == "sibling" and not read
-        text_encoder.requires_grad_(self.teaches_encoder)
-        self.model = CaptionedImages(transformer, text_encoder.float())
+        self.model = CaptionedImages(transformer, trained_encoder(pipeline))
 
     def loss(self, batch: Scenes, rng: np.random.Generator, step: int) -> Loss:
         captions, tokens, labels = self.encoded(batch)

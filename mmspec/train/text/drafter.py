@@ -8,7 +8,6 @@ goes on falling where acceptance no longer rises, so both stages are judged by a
 from __future__ import annotations
 
 import copy
-import re
 from abc import abstractmethod
 from collections.abc import Mapping
 from functools import partial
@@ -39,12 +38,12 @@ from ..heads.teacher import acceptance_figures
 from ..trainer import Loss, TrainConfig
 from .corpus import Corpus
 from .lessons import TextLessons
+from .smaller import smaller
 from .teacher import TextTeacher
 
-SIZES = {"layers": 2, "width": 0, "exits": 1}  # settings; width 0: the target's
 DRAFTED = 7  # tokens a round of an evaluation
 DRAFTER = "drafter"
-_LAYER = re.compile(r"(\.(?:layers|layer|blocks|block|h)\.)(\d+)(?=\.)")  # in names of weights
+CONFIG = "config.json"
 
 
 class TextDrafterRecipe(BaseRecipe):
@@ -59,7 +58,7 @@ class TextDrafterRecipe(BaseRecipe):
     Args:
         config, rate: see `BaseRecipe`.
         pipeline: folder of the target and its tokenizer; it receives the drafter.
-        init: `drafter`, to go on with the one that is there; None: see above.
+        init: drafter of the folder to go on with, such as `drafter` itself; None: see above.
         data: file of prompts that the target answers, see `FilePrompts`; None: its own.
         settings: `layers`, `width` and `exits` as text; exits are spread evenly, the last one
             behind the last layer.
@@ -90,17 +89,44 @@ class TextDrafterRecipe(BaseRecipe):
         self.lessons = TextLessons(config, pipeline, data, max_new_tokens)
         self.lessons.joins = False
         self.teacher = self.lessons.teacher
-        self.model = smaller(self.teacher.model.requires_grad_(False), settings or {})
+        self.teacher.model.requires_grad_(False)
+        self.model = self.first(settings or {})
+        init = self.usual(pipeline) if init is None else init
         if init is not None:
-            check_name("component to start from", init, {DRAFTER: None})
+            before = self.known(init, "component to start from")
             self.origin = pipeline / init
-            before = load_component(type(self.model), self.origin, torch.float32)
             load_strict(self.model, before.state_dict(), self.origin)
             if "exits" not in (settings or {}) and hasattr(before.config, EXITS):
                 setattr(self.model.config, EXITS, getattr(before.config, EXITS))
         self.model.float()
         self.decoder = CausalDecoder(self.model)
         self.decoder.cache(1, 1)  # which learns how its layers give their outputs
+
+    def first(self, settings: Mapping[str, str]) -> PreTrainedModel:
+        """The model with first weights, of these settings."""
+        return smaller(self.teacher.model, settings)
+
+    def known(self, name: str, what: str) -> PreTrainedModel:
+        """A drafter of the folder by its name.
+
+        Args:
+            what: it is, for an error.
+        """
+        found = {path.parent.name for path in self.pipeline.glob(f"*/{CONFIG}")}
+        check_name(what, name, {DRAFTER: None, **dict.fromkeys(sorted(found))})
+        drafter = load_component(type(self.model), self.pipeline / name, torch.float32)
+        assert isinstance(drafter, PreTrainedModel)
+        own, other = (model.config.vocab_size for model in (self.model, drafter))
+        if other != own:
+            raise InputError(
+                f"{self.pipeline / name} has a vocabulary of {other}, and what is to learn {own}; "
+                f"name another {what}"
+            )
+        return drafter
+
+    def usual(self, pipeline: Path) -> str | None:
+        """The component that it starts from where none is named; None: from nothing."""
+        return None
 
     @abstractmethod
     def learned(self, steps: int) -> str:
@@ -115,22 +141,13 @@ class TextDrafterRecipe(BaseRecipe):
 
         return hybrid_optimizers(self.model, self.rate, self.config.precision, inside)
 
-    def logits(self, tokens: Tensor, mask: Tensor) -> Tensor:
-        """Logits `[B, S, V]` of texts `[B, S]`, padded where `mask` is False."""
-        places = (mask.long().cumsum(1) - 1).clamp_min(0)
-        out = self.model(
-            input_ids=tokens, attention_mask=mask.long(), position_ids=places, use_cache=False
-        )
-        logits: Tensor = out.logits
-        return logits
-
     def by_exit(self, tokens: Tensor, mask: Tensor) -> list[Tensor]:
-        """Logits `[B, S, V]` of each exit, see `logits`; the whole model's are the last."""
+        """Logits `[B, S, V]` of each exit, see `logits_of`; the whole model's are the last."""
         found = []
         for layers in getattr(self.model.config, EXITS, ()):
             with self.decoder.running([n < layers for n in self.decoder.layers]):
-                found.append(self.logits(tokens, mask))
-        return found or [self.logits(tokens, mask)]
+                found.append(logits_of(self.model, tokens, mask))
+        return found or [logits_of(self.model, tokens, mask)]
 
     @torch.no_grad()
     def evaluate(self, model: Any) -> dict[str, float]:
@@ -226,9 +243,15 @@ class TextAlignRecipe(TextDrafterRecipe):
 
     Args:
         config, pipeline, data, settings, rate, max_new_tokens: see `TextDrafterRecipe`.
-        init: the same; None: the drafter of the folder, if there is one.
+        init: the same; None: without a reference the drafter of the folder, if there is one.
         objective: the loss, one of `OBJECTIVES`; None: on the target's tokens alone, as FastDraft
             has it: others added nothing clear there.
+        reference: drafter of the folder that was trained so before, from the same start. The places
+            count alone at which it is ahead the most, see `learnable` (AdaSPEC, Hu et al. 2025);
+            None: all count.
+
+    Raises:
+        InputError: see `TextDrafterRecipe`; or there is no such reference.
     """
 
     def __init__(
@@ -241,11 +264,15 @@ class TextAlignRecipe(TextDrafterRecipe):
         rate: float = 1e-3,
         max_new_tokens: int = 128,
         objective: str | None = None,
+        reference: str | None = None,
     ) -> None:
         self.objective = objectives.objective_of(objective or "tokens")
-        if init is None and (pipeline / DRAFTER / "config.json").exists():
+        if init is None and reference is None and (pipeline / DRAFTER / CONFIG).exists():
             init = DRAFTER
         super().__init__(config, pipeline, init, data, settings, rate, max_new_tokens)
+        self.reference = None if reference is None else self.known(reference, "reference").eval()
+        if self.reference is not None:
+            self.reference.to(config.device).requires_grad_(False)
         made = self.lessons
         self.pool = LessonPool(lambda number, seen: made.batches(number), config.device)
         self.draw = self.pool.draw
@@ -262,68 +289,28 @@ class TextAlignRecipe(TextDrafterRecipe):
         law, said, features = (
             of(places) for of in (lesson.law_at, lesson.said_at, lesson.features_at)
         )
+
+        def told(logits: Tensor) -> Places:
+            drawn = logits[drafted].float()[:, : law.shape[1]]
+            return Places(drawn, features, drawn, law, said, places)
+
+        better = None
+        if self.reference is not None:
+            with torch.no_grad():
+                better = told(logits_of(self.reference, lesson.tokens, lesson.mask))
         each = []
         for logits in self.by_exit(lesson.tokens, lesson.mask):
-            drawn = logits[drafted].float()[:, : law.shape[1]]
-            found = Places(drawn, features, drawn, law, said, places)
-            each.append(self.objective(found).mean())
+            found = told(logits)
+            loss = self.objective(found)
+            learned = loss if better is None else loss[objectives.learnable(found, better)]
+            each.append(learned.mean())
         accepted = objectives.acceptance(found).mean()
         return torch.stack(each).mean(), {"acceptance": float(accepted.detach())}
 
 
-def smaller(target: PreTrainedModel, settings: Mapping[str, str]) -> PreTrainedModel:
-    """A drafter of the target's class with first weights, see `TextDrafterRecipe`.
-
-    Raises:
-        InputError: a setting is unknown, or there can be no such model.
-    """
-    sizes = dict(SIZES)
-    for name, text in settings.items():
-        check_name("setting of a drafter", name, SIZES)
-        if not text.isdecimal():
-            raise InputError(f"{name} of a drafter is a whole number, not {text!r}")
-        sizes[name] = int(text)
-    config = copy.deepcopy(target.config)
-    layers, width = sizes["layers"], sizes["width"] or config.hidden_size
-    if not 0 < layers < config.num_hidden_layers:
-        raise InputError(
-            f"layers of a drafter must be from 1 to {config.num_hidden_layers - 1}, not {layers}"
-        )
-    if not 0 < (exits := sizes["exits"]) <= layers:
-        raise InputError(f"exits of a drafter must be from 1 to its {layers} layers, not {exits}")
-    if exits > 1:
-        ends = np.linspace(layers / exits, layers, exits).round().astype(int)
-        setattr(config, EXITS, ends.tolist())
-    chosen = np.linspace(0, config.num_hidden_layers - 1, layers).round().astype(int).tolist()
-    kinds = getattr(config, "layer_types", None)
-    if kinds is not None:
-        config.layer_types = [kinds[number] for number in chosen]
-    config.num_hidden_layers = layers
-    if width == config.hidden_size:
-        student = type(target)(config)
-        theirs = target.state_dict()
-        names = {
-            name: _LAYER.sub(lambda n: f"{n[1]}{chosen[int(n[2])]}", name)
-            for name in student.state_dict()
-        }
-        if not any(map(_LAYER.search, names)):
-            raise InputError(f"{type(target).__name__} has no list of layers to choose from")
-        student.load_state_dict({name: theirs[other].clone() for name, other in names.items()})
-        return student
-    heads = config.num_attention_heads
-    shared = getattr(config, "num_key_value_heads", None)
-    if shared is None or getattr(config, "intermediate_size", None) is None:
-        raise InputError(
-            f"there are no narrower drafters for {type(target).__name__}; leave width out"
-        )
-    config.head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
-    share = heads // shared
-    if width % (config.head_dim * share):
-        raise InputError(
-            f"width of a drafter must be a multiple of {config.head_dim * share}, not {width}"
-        )
-    config.intermediate_size = max(1, config.intermediate_size * width // config.hidden_size)
-    config.hidden_size = width
-    config.num_attention_heads = width // config.head_dim
-    config.num_key_value_heads = config.num_attention_heads // share
-    return type(target)(config)
+def logits_of(model: PreTrainedModel, tokens: Tensor, mask: Tensor) -> Tensor:
+    """Logits `[B, S, V]` that a model gives texts `[B, S]`, padded where `mask` is False."""
+    places = (mask.long().cumsum(1) - 1).clamp_min(0)
+    out = model(input_ids=tokens, attention_mask=mask.long(), position_ids=places, use_cache=False)
+    logits: Tensor = out.logits
+    return logits

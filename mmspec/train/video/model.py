@@ -11,7 +11,6 @@ chance no drafter can foresee. Clips come again, with another noise.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -22,24 +21,31 @@ import torch
 import torch.nn.functional as F
 from diffusers import AutoencoderKLWan
 from torch import Tensor
-from transformers import T5EncoderModel
 
 from ...errors import InputError
-from ...models.loading import load_component
-from ...models.wan.sampler import Draw, FewStepSampler, denoise_block, guided, warp
+from ...models.wan.sampler import FewStepSampler, guided, warp
 from ...models.wan.transformer import TIMESTEPS, Memory, WanTransformer
-from ...models.wan.vae import decode_block, encode_block, to_bytes
+from ...models.wan.vae import encode_block
 from ...worlds.video_world.judge import judge
 from ...worlds.video_world.prompts import sample_prompt
 from ...worlds.video_world.vocabulary import KINDS, TIMING
 from ..base import BaseRecipe, Captioned
-from ..caption_encoder import caption_encoder
+from ..caption_encoder import TEXT_ENCODER, trained_encoder
 from ..feature_cache import cache_folder
-from ..image.target import TEXT_ENCODER
 from ..tokenizers import PREFIX, clip_tokenizer
 from ..trainer import Loss, TrainConfig
 from .autoencoder import CHANNELS, PIPELINE, RESOLUTION, SIDE
-from .clip_latents import ClipBatch, clip_batch, draw_cached, latents_of
+from .clip_latents import (
+    ClipBatch,
+    captions_of,
+    draw_cached,
+    draw_clips,
+    label_clips,
+    latents_of,
+    render_clips,
+)
+from .rollout import block_maker, rollout
+from .watched import WatchedVideo, states_before_head
 
 BLOCKS = 12  # of a training clip
 FRAMES = TIMING.frames(BLOCKS)
@@ -85,6 +91,11 @@ KEPT = 167 * len(PARTS)  # batches, after which they come again, cut into as man
 BLUR = 0.1  # at most so much noise in the clean blocks, which are the model's own in use
 GUESSED = 0.7  # at most so much noise in what the model makes its own blocks of, by one step
 CAPTION_DROPOUT = 0.1
+PATCHES = SIDE // 2  # a side, in tokens of the transformer
+# Of the loss of what patches show: its weight before a run is late, and then. And the share of the
+# early batches of first blocks that are noise alone, so that the caption has to say all.
+SHOWN, FROM_CAPTION = (0.2, 0.1), 0.5
+OF_CAPTIONS = "text_embedding", "cross_attn"  # weights that read captions, see `settle`
 ROLLOUTS = 10  # clips of an evaluation
 
 
@@ -107,7 +118,7 @@ def draw_whole_or_begun(
         number = len(PARTS) * (step // len(turns)) + turns[step % len(turns)]
     parts = PARTS[number % len(PARTS)]
     frames = TIMING.frames(BLOCKS // parts)
-    return draw_cached(folder, seed, number % KEPT, size * parts, frames, RESOLUTION)
+    return draw_cached(folder, seed, number % KEPT, size * parts, frames, RESOLUTION, PATCHES)
 
 
 class VideoModelRecipe(BaseRecipe):
@@ -116,12 +127,10 @@ class VideoModelRecipe(BaseRecipe):
     Args:
         config, rate: see `BaseRecipe`; a batch is of clips. Late is late by the run's steps, so
             they should be those that the time allows.
-        pipeline: folder that holds `vae`, and for a drafter `transformer` and `text_encoder`; it
-            receives the component, and from a target that starts from nothing `text_encoder` and
-            `tokenizer`.
+        pipeline: folder that holds `vae` and `text_encoder`, and for a drafter `transformer`.
         name: "transformer" or "drafter".
-        init: component whose weights to start from, with the folder's text encoder; None: a target
-            from nothing, a drafter from the target.
+        init: component whose weights to start from; None: a target from nothing, a drafter from
+            the target.
     """
 
     kind = PIPELINE
@@ -135,7 +144,7 @@ class VideoModelRecipe(BaseRecipe):
         rate: float = 2e-3,
     ) -> None:
         super().__init__(config, pipeline, rate)
-        self.name, self.teaches_encoder = name, name == "transformer"
+        self.name = name
         folder = cache_folder(pipeline, "latents", ["vae"])
         self.late = LATE * config.steps
         turns, since = (TURNS_DRAFTED, 0.0) if name == "drafter" else (TURNS_LATE, self.late)
@@ -150,31 +159,35 @@ class VideoModelRecipe(BaseRecipe):
                 f"recipe is for the {CHANNELS} of `mmspec train video-autoencoder`"
             )
         self.tokenizer = clip_tokenizer()
-        encoder = pipeline / "text_encoder"
-        if encoder.is_dir():
-            text_encoder = load_component(T5EncoderModel, encoder, torch.float32)
-        elif name == "transformer":
-            text_encoder = caption_encoder(self.tokenizer)
-        else:
-            raise InputError(f"{pipeline} holds no text_encoder; train its transformer first")
+        text_encoder = trained_encoder(pipeline)
         transformer = WanTransformer(**SIZES[name])
         if not self.start(init, transformer):
             transformer.init_weights()
-        self.model = Captioned(transformer, text_encoder)
+        self.goes_on = init == name == "transformer"
         self.teacher: WanTransformer | None = None
-        if name != "transformer":
-            text_encoder.requires_grad_(False)
+        if name == "transformer":
+            self.model = WatchedVideo(transformer, text_encoder)
+        else:
+            self.model = Captioned(transformer, text_encoder)
             self.teacher = self.component(WanTransformer, "transformer")
 
     def loss(self, batch: ClipBatch, rng: np.random.Generator, step: int) -> Loss:
         untold = CAPTION_DROPOUT if self.teacher is None else 0.0
         asked = ["" if rng.random() < untold else caption for caption in batch.captions]
-        own = (step >= self.late or self.teacher is not None) and rng.random() < 0.5
+        late = step >= self.late or self.teacher is not None
+        if self.goes_on:
+            self.model.settle(step, OF_CAPTIONS)
         clean = latents_of(self.vae, batch, self.config.device)
-        error = self._error(self.model, asked, clean, rng, self.teacher, own)
+        first, coin = clean.shape[1] == TIMING.latents, rng.random()
+        own, begun = late and coin < 0.5, first and not late and coin < FROM_CAPTION
+        with states_before_head(self.model.transformer) as states:
+            error = self._error(self.model, asked, clean, rng, self.teacher, own=own, begun=begun)
         if self.teacher is not None:
             error[:, : TIMING.latents] *= FIRST
-        return error.mean(), {"error": float(error.detach().mean())}
+            return error.mean(), {"error": float(error.detach().mean())}
+        shown = self.model.shown(states[-1], batch.labels)
+        figures = {"error": float(error.detach().mean()), "shown": float(shown.detach())}
+        return error.mean() + SHOWN[late] * shown, figures
 
     def _error(
         self,
@@ -184,6 +197,7 @@ class VideoModelRecipe(BaseRecipe):
         rng: np.random.Generator,
         teacher: WanTransformer | None,
         own: bool = False,
+        begun: bool = False,
     ) -> Tensor:
         """Squared errors of the velocity, by clip and frame `[R, F]`.
 
@@ -192,11 +206,14 @@ class VideoModelRecipe(BaseRecipe):
             clean: latents `[R, F, C, h, w]`.
             teacher: whose steps are wanted; None: the true velocities.
             own: blocks read what the model makes of those before them, not those themselves.
+            begun: frames are noise alone.
         """
         rows, frames = clean.shape[:2]
         told, untold = self._features(model, captions)
         anywhere = 0.5 if teacher is None else 0.0
         parts = self._parts(rows, frames // TIMING.latents, rng, anywhere).to(clean)
+        if begun:
+            parts = torch.ones_like(parts)
         parts = parts.repeat_interleave(TIMING.latents, 1)
         blur = torch.from_numpy(BLUR * rng.random((rows, 1))).to(clean)
         noise, other = (
@@ -274,38 +291,33 @@ class VideoModelRecipe(BaseRecipe):
     @torch.no_grad()
     def evaluate(self, model: Any) -> dict[str, float]:
         rng = self.held_out_rng()
-        captions, pixels = clip_batch(rng, self.config.batch_size, FRAMES, RESOLUTION, "held_out")
-        clean, _ = encode_block(self.vae, pixels.to(self.config.device))
-        error = self._error(model, captions, clean, rng, self.teacher)
+        drawn = draw_clips(rng, self.config.batch_size, FRAMES, "held_out")
+        pixels = render_clips(drawn, RESOLUTION).to(self.config.device)
+        clean, _ = encode_block(self.vae, pixels)
+        with states_before_head(model.transformer) as states:
+            error = self._error(model, captions_of(drawn), clean, rng, self.teacher)
         asked = [sample_prompt(rng, KINDS[i % len(KINDS)], "held_out") for i in range(ROLLOUTS)]
-        clips = self._rollout(model, [prompt.prompt for prompt in asked])
+        clips = self._clips(model, [prompt.prompt for prompt in asked])
         scores = [judge(clip, each).score for clip, each in zip(clips, asked, strict=True)]
-        return {
+        figures = {
             "held_out_error_first_block": float(error[:, : TIMING.latents].mean()),
             "held_out_error_later_blocks": float(error[:, TIMING.latents :].mean()),
             "held_out_score": float(np.mean(scores)),
         }
+        if self.teacher is None:
+            labels, first = label_clips(drawn, RESOLUTION, PATCHES), TIMING.latents
+            shown = model.shown(states[-1][:, :first], labels[:, :first])
+            figures["held_out_shown_first_block"] = float(shown)
+        return figures
 
-    def _rollout(self, model: Captioned, captions: list[str]) -> np.ndarray[Any, Any]:
-        """Clips `[B, T, H, W, 3]` in 8 bits, every block drawn behind those drawn before it; of a
-        drafter behind a first one by the target, as in use.
-        """
-        generator = torch.Generator().manual_seed(self.config.seed)
-        shape = (len(captions), TIMING.latents, CHANNELS, SIDE, SIDE)
-
-        def draw(_: int) -> Tensor:
-            return torch.randn(shape, generator=generator).to(self.config.device)
-
+    def _clips(self, model: Captioned, captions: list[str]) -> np.ndarray[Any, Any]:
+        """Clips of captions, see `rollout`; of a drafter behind a first block by the target."""
         texts = self._features(model, captions)
-        further = first = block_maker(model.transformer, *texts, (SIDE, SIDE))
+        further = first = block_maker(model.transformer, *texts, (SIDE, SIDE), BLOCKS)
         if self.teacher is not None:
-            first = block_maker(self.teacher, *texts, (SIDE, SIDE))
-        pieces, state, block = [], None, None
-        for number in range(BLOCKS):
-            block = (further if number else first)(draw(0), draw, block)
-            pixels, state = decode_block(self.vae, block, state)
-            pieces.append(pixels)
-        return to_bytes(torch.cat(pieces, 1)).movedim(2, -1).cpu().numpy()
+            first = block_maker(self.teacher, *texts, (SIDE, SIDE), BLOCKS)
+        shape = (len(captions), TIMING.latents, CHANNELS, SIDE, SIDE)
+        return rollout(first, further, self.vae, shape, BLOCKS, self.config.seed)
 
     def card(self, record: dict[str, Any]) -> dict[str, str]:
         steps = SIZES[self.name]["sample_steps"]
@@ -316,21 +328,6 @@ class VideoModelRecipe(BaseRecipe):
             limits="knows only captions of the clip world; other words are unknown to it",
             data=f"{KEPT} batches of clips of moving shapes, whole and begun, which come again",
         )
-
-
-def block_maker(
-    model: WanTransformer, told: Tensor, untold: Tensor, size: tuple[int, int]
-) -> Callable[[Tensor, Draw, Tensor | None], Tensor]:
-    """Make a function that draws the next block of clips, of noise, `draw` and the block before it.
-
-    Args:
-        told, untold: features of the captions and of none, `[R, T, D]` each.
-        size: height and width of the latents.
-    """
-    sampler = FewStepSampler.usual(model)
-    text = torch.cat([told, untold]) if sampler.guided else told
-    cache = model.start(text, *size, BLOCKS)
-    return lambda noise, draw, last: denoise_block(model, cache, noise, sampler, draw, last)
 
 
 def _mixed(clean: Tensor, noise: Tensor, sigma: Tensor) -> Tensor:

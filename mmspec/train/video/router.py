@@ -9,9 +9,9 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -33,10 +33,12 @@ from ...worlds.video_world.prompts import ClipPrompt, mirrored, sample_prompt, u
 from ...worlds.video_world.vocabulary import KINDS, TIMING
 from ..base import BaseRecipe
 from ..feature_cache import cache_folder, read_cached, write_cached
+from ..routing import RANKS, rank_correlation
 from ..tokenizers import PREFIX, caption_ids, clip_tokenizer
 from ..trainer import Loss, TrainConfig
 from .autoencoder import PIPELINE
-from .model import BLOCKS, block_maker
+from .model import BLOCKS
+from .rollout import block_maker
 
 ROUTER: dict[str, Any] = dict(
     text_len=PREFIX,
@@ -63,13 +65,35 @@ class Drafts:
         before: last frames before it `[B, 3, H, W]` in 8 bits; anything before the first, as a
             network has zeros there.
         frames: drafted ones `[B, N, 3, H, W]`, as well.
-        decibels: against the target's own `[B, N]`.
+        worth: what a router is to say of them `[B, N]`, or of each block `[B, 1]`.
     """
 
     number: int
     before: Tensor
     frames: Tensor
-    decibels: Tensor
+    worth: Tensor
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """A block as both models make it, one a clip.
+
+    Attributes:
+        number: of the block.
+        before: last frames before it `[B, 3, H, W]` in [-1, 1]; zeros before the first.
+        drafted, own: the drafter's frames and the target's `[B, N, 3, H, W]`, as well.
+        stands: clips that go on with the drafter's `[B]`.
+    """
+
+    number: int
+    before: Tensor
+    drafted: Tensor
+    own: Tensor
+    stands: Tensor
+
+    def chosen(self, draft: Tensor, own: Tensor) -> Tensor:
+        """Rows of two tensors `[B, …]` that the clips go on with."""
+        return torch.where(self.stands.view(-1, *[1] * (own.ndim - 1)), draft, own)
 
 
 @dataclass(frozen=True)
@@ -121,8 +145,8 @@ def draw_cached_drafts(
         return torch.where(rows, pictures.flip(-1), pictures)
 
     drafts = [
-        Drafts(number, shown(before), shown(frames), decibels)
-        for number, (before, frames, decibels) in enumerate(kept)
+        Drafts(number, shown(before), shown(frames), worth)
+        for number, (before, frames, worth) in enumerate(kept)
     ]
     return DraftedClips(prompts, drafts, (seed, number, 1), file)
 
@@ -137,6 +161,8 @@ class VideoRouterRecipe(BaseRecipe):
     """
 
     kind, name, adamw = PIPELINE, "router", 0.01
+    cache = "drafts"
+    sizes: ClassVar = ROUTER
     texts: ClassVar = dict(
         title="Router of the clip world's block video",
         purpose="guesses how near a drafted frame is to what the target would have made",
@@ -149,7 +175,8 @@ class VideoRouterRecipe(BaseRecipe):
         self, config: TrainConfig, pipeline: Path, init: str | None = None, rate: float = 2e-3
     ) -> None:
         super().__init__(config, pipeline, rate)
-        folder = cache_folder(pipeline, "drafts", ["vae", "transformer", "drafter", "text_encoder"])
+        parts = ["vae", "transformer", "drafter", "text_encoder"]
+        folder = cache_folder(pipeline, self.cache, parts)
         self.draw = partial(draw_cached_drafts, folder, config.seed, config.batch_size)
         self.vae = self.component(AutoencoderKLWan, "vae")
         self.makers: list[WanTransformer] = [
@@ -157,22 +184,35 @@ class VideoRouterRecipe(BaseRecipe):
         ]
         self.encoder = self.component(T5EncoderModel, "text_encoder")
         self.tokenizer = clip_tokenizer()
-        self.model = FrameRouter(vocab_size=len(self.tokenizer), **ROUTER)
+        self.model = FrameRouter(vocab_size=len(self.tokenizer), **self.sizes)
         self.start(init)
 
     def loss(self, batch: DraftedClips, rng: np.random.Generator, step: int) -> Loss:
         drafts, captions = batch.drafts, [prompt.prompt for prompt in batch.prompts]
         if drafts is None:
-            drafts = list(self.drafts(captions, np.random.default_rng(batch.seed)))
-            kept = [(block.before, block.frames, block.decibels) for block in drafts]
+            drafts = list(self.drafts(batch.prompts, np.random.default_rng(batch.seed)))
+            kept = [(block.before, block.frames, block.worth) for block in drafts]
             write_cached(batch.file, [[tensor.cpu() for tensor in tensors] for tensors in kept])
-        decibels = torch.cat([block.decibels for block in drafts], dim=1).to(self.config.device)
-        guess = torch.cat(self._guess(self.model, captions, drafts), dim=1)
-        loss = F.smooth_l1_loss(guess / DECIBELS, decibels / DECIBELS)
-        return loss, {"decibels": float(decibels.mean()), "spread": float(decibels.std())}
+        worth = torch.cat([block.worth for block in drafts], dim=1).to(self.config.device)
+        return self.loss_of(self._guess(self.model, captions, drafts), worth)
+
+    def loss_of(self, guesses: Sequence[Tensor], worth: Tensor) -> Loss:
+        """The loss of what is said of each block's frames `[B, N]`; `worth` is of all blocks."""
+        loss = F.smooth_l1_loss(torch.cat([*guesses], dim=1) / DECIBELS, worth / DECIBELS)
+        return loss, {"decibels": float(worth.mean()), "spread": float(worth.std())}
+
+    def drafts(self, prompts: Sequence[ClipPrompt], rng: np.random.Generator) -> Iterator[Drafts]:
+        """The drafts of clips that both models make together, and their PSNR."""
+        for pairs in self.pairs([prompt.prompt for prompt in prompts], rng):
+            error = (pairs.drafted - pairs.own).square().mean((2, 3, 4)).clamp_min(1e-6)
+            yield self.drafted(pairs, (SHARP - 10 * error.log10()).clamp(LEAST, MOST))
+
+    def drafted(self, pairs: Pairs, worth: Tensor) -> Drafts:
+        """The drafts of pairs, in 8 bits."""
+        return Drafts(pairs.number, to_bytes(pairs.before), to_bytes(pairs.drafted), worth)
 
     @torch.no_grad()
-    def drafts(self, captions: list[str], rng: np.random.Generator) -> Iterator[Drafts]:
+    def pairs(self, captions: list[str], rng: np.random.Generator) -> Iterator[Pairs]:
         """The blocks of clips that both models make together.
 
         Of each clip another share of the drafts stands, so that all mixtures occur; the first block
@@ -185,7 +225,7 @@ class VideoRouterRecipe(BaseRecipe):
         told, untold = told[:-1], told[-1:].expand_as(told[:-1])
         config, device = self.makers[1].config, self.config.device
         size = config.sample_height, config.sample_width
-        makers = [block_maker(model, told, untold, size) for model in self.makers]
+        makers = [block_maker(model, told, untold, size, BLOCKS) for model in self.makers]
         steps = max(model.config.sample_steps for model in self.makers)
         shape = (steps, len(captions), config.num_frame_per_block, config.in_dim, *size)
         shares = rng.random(len(captions))
@@ -198,26 +238,18 @@ class VideoRouterRecipe(BaseRecipe):
             (drafted, after), (own, afterwards) = (
                 decode_block(self.vae, block, state) for block in blocks
             )
-            error = (drafted - own).square().mean((2, 3, 4)).clamp_min(1e-6)
-            yield Drafts(
-                number,
-                to_bytes(torch.zeros_like(own[:, 0]) if before is None else before),
-                to_bytes(drafted),
-                (SHARP - 10 * error.log10()).clamp(LEAST, MOST),
-            )
             likely = shares if number else FIRST * shares
             stands = torch.from_numpy(rng.random(len(captions)) < likely).to(device)
-
-            def chosen(draft: Tensor, own: Tensor, stands: Tensor = stands) -> Tensor:
-                return torch.where(stands.view(-1, *[1] * (own.ndim - 1)), draft, own)
-
-            last, before = chosen(*blocks), chosen(drafted[:, -1], own[:, -1])
-            state = {name: chosen(after[name], tensor) for name, tensor in afterwards.items()}
+            shown = torch.zeros_like(own[:, 0]) if before is None else before
+            pairs = Pairs(number, shown, drafted, own, stands)
+            yield pairs
+            last, before = pairs.chosen(*blocks), pairs.chosen(drafted[:, -1], own[:, -1])
+            state = {name: pairs.chosen(after[name], own) for name, own in afterwards.items()}
 
     def _guess(
         self, model: FrameRouter, captions: list[str], drafts: Sequence[Drafts]
     ) -> list[Tensor]:
-        """Decibels `[B, N]` of each block's frames."""
+        """The router's word on each block's frames `[B, N]`."""
         told = model.read(caption_ids(self.tokenizer, captions).to(self.config.device))
 
         def shown(pixels: Tensor) -> Tensor:
@@ -231,17 +263,29 @@ class VideoRouterRecipe(BaseRecipe):
     @torch.no_grad()
     def evaluate(self, model: Any) -> dict[str, float]:
         """Rank correlation of the worst frames of held-out blocks; first blocks are left out."""
-        rng = self.held_out_rng()
-        guessed, worst = [], []
+        guessed, worst = self.held_out(model, lambda frames: frames.amin(1))
+        return {
+            "held_out_decibels_off": float((guessed - worst).abs().mean()),
+            RANKS: rank_correlation(guessed, worst),
+        }
+
+    def held_out(self, model: Any, of_block: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
+        """The router's word on held-out blocks, first ones left out, and the truth `[n]`.
+
+        Args:
+            of_block: a block's number `[B]`, of its frames' `[B, N]`.
+        """
+        guessed, true = [], []
+        for captions, drafts in self.held_out_drafts:
+            guessed += [of_block(guess) for guess in self._guess(model, captions, drafts)]
+            true += [of_block(block.worth) for block in drafts]
+        return torch.cat(guessed).cpu(), torch.cat(true).cpu()
+
+    @cached_property
+    def held_out_drafts(self) -> list[tuple[list[str], list[Drafts]]]:
+        """Captions and drafts of held-out batches of clips, made once for all evaluations."""
+        rng, found = self.held_out_rng(), []
         for _ in range(JUDGED):
             prompts = draw_prompts(self.config.batch_size, rng, split="held_out")
-            captions = [prompt.prompt for prompt in prompts]
-            drafts = list(self.drafts(captions, rng))[1:]
-            guessed += [guess.amin(1) for guess in self._guess(model, captions, drafts)]
-            worst += [block.decibels.amin(1) for block in drafts]
-        both = torch.stack([torch.cat(guessed), torch.cat(worst)])
-        ranks = both.argsort(-1).argsort(-1).double()  # none is equal to another
-        return {
-            "held_out_decibels_off": float((both[0] - both[1]).abs().mean()),
-            "held_out_rank_correlation": float(torch.corrcoef(ranks)[0, 1]),
-        }
+            found.append(([p.prompt for p in prompts], list(self.drafts(prompts, rng))[1:]))
+        return found

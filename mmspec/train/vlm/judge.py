@@ -8,7 +8,7 @@ without annotators, and a threshold by recall.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -16,7 +16,6 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 import torch.nn.functional as F
-from PIL import Image
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
@@ -26,38 +25,22 @@ from ...errors import InputError
 from ...files import atomic_folder
 from ...models.heads.fit import TargetFit
 from ...models.heads.judge import JudgeHead
-from ...models.transformers.vlm_folder import load_vlm
-from ...progress import bar
-from ...registry import check_name
-from ...worlds.shapes.exchanges import (
-    LONG_KINDS,
-    Picture,
-    draw,
-    held_out_descriptions,
-    sample_exchange,
-)
-from ..base import BaseRecipe
 from ..card import write_card
-from ..feature_cache import cache_folder, read_cached, write_cached
 from ..trainer import Loss, TrainConfig
-from .head import side_of
-from .prompts import CHARTS, Questions
+from .pair import PICTURES, Asked, VlmPairRecipe, places
+from .prompts import Questions
 from .statements import LenientRule, ends_false, ends_statement, in_false
-from .teacher import VlmTeacher
 
-TOGETHER = 32  # pictures that are described at a time
 DRAFTED = 4  # tokens a round
 LEFT = 0.5  # of the tokens that fall stay
-LIMIT, STATEMENT = 220, 40  # tokens of a description, and of a statement
-SETTINGS = {"pictures": 2400, "recall": 0.9}
-HELD_OUT = 4  # pictures to learn from for one that is held out
+STATEMENT = 40  # tokens of a statement
 PENALTY = 0.03  # of the squared weights of standardized states
 
 Labels = tuple[Tensor, Tensor, Tensor]
 """States `[M, D]`, whether the tokens are important `[M]`, and the target's probabilities `[M]`."""
 
 
-class VlmJudgeRecipe(BaseRecipe):
+class VlmJudgeRecipe(VlmPairRecipe):
     """Trains `judge` on the model and the drafter of a pipeline folder.
 
     The two describe pictures of the shapes world; some tokens that the target rejects are left, and
@@ -76,8 +59,8 @@ class VlmJudgeRecipe(BaseRecipe):
     """
 
     name = "judge"
-    kind = "VlmPipeline"
-    adamw = 0.0
+    adamw, cache = 0.0, "statements"
+    known: ClassVar = {**PICTURES, "recall": (0.9, 1.0)}
     texts: ClassVar[dict[str, str]] = dict(
         title="Judge of drafted tokens",
         purpose="says of a token that the target has read and would not say whether its statement "
@@ -95,74 +78,24 @@ class VlmJudgeRecipe(BaseRecipe):
         settings: Mapping[str, str] | None = None,
         rate: float = 1e-2,
     ) -> None:
-        super().__init__(config, pipeline, rate)
-        self.settings = settings_of(settings or {})
-        if not (pipeline / "drafter").is_dir():
-            raise InputError(f"{pipeline} has no drafter, whose tokens a judge is to learn from")
-        parts = load_vlm(pipeline, torch.float32)
-        small = load_vlm(pipeline / "drafter", torch.float32, ["model"])["model"]
-        self.target = parts["model"].to(config.device).requires_grad_(False)
-        told = parts["processor"], LIMIT
-        self.teacher = VlmTeacher(self.target, *told)
-        self.words = parts["processor"].tokenizer
-        self.drafter = VlmTeacher(small.to(config.device).requires_grad_(False), *told)
-        self.folder = cache_folder(pipeline, "statements", [".", "drafter"])
-        count = round(self.settings["pictures"])
-        self.learned = self.gathered("train", count)
-        self.unseen = self.gathered("held_out", max(1, count // HELD_OUT))
+        super().__init__(config, pipeline, settings, rate)
         states = self.learned[0]
         self.mean, self.scale = states.mean(0), states.std(0).clamp_min(1e-6)
         self.model = JudgeHead(states.shape[1])
         nn.init.zeros_(self.model.score.weight)
-        self.draw = partial(_places, config.batch_size)
+        self.draw = partial(places, config.batch_size)
 
-    def gathered(self, split: str, count: int) -> Labels:
-        """Labelled tokens of descriptions of `count` pictures, kept beside the pipeline."""
-        file = self.folder / f"{split}-{count}-{self.config.seed}.pt"
-        found = read_cached(file)
-        if found is None:
-            found = self._gather(split, count)
-            write_cached(file, found)
-        states, labels, probs = (part.to(self.config.device) for part in found)
+    def check_labels(self, found: Sequence[Tensor], split: str, count: int) -> None:
+        labels = found[1]
         if not 0 < int(labels.sum()) < len(labels):
             raise InputError(
                 f"{count} pictures ({split}) gave {len(labels)} tokens to judge, "
                 f"{int(labels.sum())} of them wrong; some of both kinds are needed: raise pictures"
             )
-        return states, labels, probs
 
-    def _gather(self, split: str, count: int) -> Labels:
-        """See `gathered`."""
-        parts: list[Labels] = []
-        asked = self._asked(split, count)
-        with bar(f"pictures ({split})", "pictures", count) as told:
-            for first in range(0, count, TOGETHER):
-                some = asked[first : first + TOGETHER]
-                parts.append(self.described([p for p, _ in some], [t for _, t in some], first))
-                told.update(len(some))
-        states, labels, probs = (torch.cat(part).cpu() for part in zip(*parts, strict=True))
-        return states, labels, probs
-
-    def _asked(self, split: str, count: int) -> list[tuple[Picture, str]]:
-        """Pictures and requests for descriptions."""
-        if split == "held_out":
-            lines = held_out_descriptions(count, seed=1)  # not those of the fixed lists
-            return [(line.picture(), line.question) for line in lines]
-        asked = []
-        rng = np.random.default_rng([self.config.seed, 2])
-        for _ in range(count):
-            picture, exchange = sample_exchange(rng, LONG_KINDS[int(rng.random() < CHARTS)])
-            asked.append((picture, exchange.question))
-        return asked
-
-    @torch.inference_mode()
-    def described(self, pictures: list[Picture], texts: list[str], first: int) -> Labels:
-        """Labelled tokens of descriptions, greedy and at temperature 1 in turn.
-
-        `first` is the first one's number, of which chance depends.
-        """
-        side = side_of(self.target)
-        shown = Questions([Image.fromarray(draw(p, side)) for p in pictures], texts)
+    def described(self, asked: Asked, first: int) -> Labels:
+        """Labelled tokens of descriptions, greedy and at temperature 1 in turn."""
+        pictures, shown = asked
         numbers = range(first, first + len(pictures))
         warp = self.teacher.warp([*numbers])
         target, _ = self.teacher.prompt(shown, warp, 1 + DRAFTED)
@@ -183,8 +116,8 @@ class VlmJudgeRecipe(BaseRecipe):
             label |= {(row, place): false for place, false in told.items()}
         # no more than one a text: what follows is not told
         blamed = {row: place for (row, place), false in label.items() if false}
-        asked = Questions([shown.pictures[n] for n in blamed], [texts[n] for n in blamed])
-        own = self.ended(asked, [said[row][:place] for row, place in blamed.items()])
+        again = Questions([shown.pictures[n] for n in blamed], [shown.texts[n] for n in blamed])
+        own = self.ended(again, [said[row][:place] for row, place in blamed.items()])
         for row, ids in zip(blamed, own, strict=True):
             if ends_false(self.words, ids, pictures[row]):  # the error is the target's
                 del label[row, blamed[row]]
@@ -263,28 +196,8 @@ class VlmJudgeRecipe(BaseRecipe):
         write_card(folder, record=record, **self.card(record))
 
 
-def settings_of(given: Mapping[str, str]) -> dict[str, float]:
-    """The settings of a judge, as numbers."""
-    settings: dict[str, float] = dict(SETTINGS)
-    for name, text in given.items():
-        check_name("setting of judge", name, SETTINGS)
-        most = 1.0 if name == "recall" else 2.0**20
-        try:
-            settings[name] = float(text)
-        except ValueError as error:
-            raise InputError(f"{name} of judge is a number, not {text!r}") from error
-        if not 0 < settings[name] <= most:
-            raise InputError(f"{name} of judge is above 0 and at most {most:g}, not {text}")
-    return settings
-
-
 def roc_auc(scores: Tensor, positive: Tensor) -> float:
     """Probability that a positive one of `scores [M]` is above a negative one, ties half."""
     one, other = scores[positive].double(), scores[~positive].double().sort().values
     below = torch.searchsorted(other, one) + torch.searchsorted(other, one, right=True)
     return float(below.double().mean() / (2 * len(other)))
-
-
-def _places(size: int, rng: np.random.Generator, step: int) -> Any:
-    """Places of a step's tokens, as parts of all, in [0, 1)."""
-    return rng.random(size)

@@ -48,7 +48,6 @@ class VlmTeacher(Teacher):
         inputs: dict[str, Any] = process_questions(
             self.processor, pictures, questions.texts, self.model
         )
-        inputs.pop("token_type_ids", None)
         ids, mask = inputs.pop("input_ids"), inputs.pop("attention_mask").bool()
         prompt = self.decoder.prompt(ids, mask, self.limit, **inputs)
         assert isinstance(prompt, VisualPrompt)

@@ -103,6 +103,18 @@ def score_long(text: str, picture: Picture) -> DescriptionScore:
     return score_description(text, picture)
 
 
+def score_step(before: str, step: str, picture: Picture) -> float:
+    """Share of the claims which a step adds to a description that hold; 1 if it adds none.
+
+    An object may come under another name once more is said: a claim in front that is false for it
+    counts against the step.
+    """
+    first, whole = (score_long(text, picture) for text in (before, before + step))
+    claims = whole.claims - first.claims
+    wrong = max(0, whole.claims - whole.true - (first.claims - first.true))
+    return 1.0 - wrong / max(claims, wrong, 1)
+
+
 def normalize(answer: str) -> str:
     """Lower case, without signs, articles and the like, numbers as digits, one word for a thing."""
     words = re.findall(r"\w+", answer.lower())

@@ -25,12 +25,21 @@ def patch_labels(picture: Picture, patches: int, patch: int) -> np.ndarray:
         patches: a side, in patches.
         patch: side of one in pixels.
     """
+    return described(picture)[patch_parts(picture, patches, patch)]
+
+
+def patch_parts(picture: Picture, patches: int, patch: int) -> np.ndarray:
+    """The part that covers most of each patch, `[patches, patches]`, counted from 1; 0: none.
+
+    Args:
+        patches, patch: see `patch_labels`.
+    """
     parts = np.asarray(_parts(picture, patches * patch))
     blocks = parts.reshape(patches, patch, patches, patch)
-    known = _described(picture)
-    covers = np.stack([(blocks == number).mean((1, 3)) for number in range(len(known))], -1)
+    numbers = range(1 + int(parts.max()))
+    covers = np.stack([(blocks == number).mean((1, 3)) for number in numbers], -1)
     covers[..., 0] = _LEAST - 1e-9  # of no part
-    return known[covers.argmax(-1)]
+    return covers.argmax(-1)
 
 
 def place_labels(patches: int) -> np.ndarray:
@@ -49,7 +58,7 @@ def _parts(picture: Picture, resolution: int) -> Image.Image:
     return parts
 
 
-def _described(picture: Picture) -> np.ndarray:
+def described(picture: Picture) -> np.ndarray:
     """The labels of every part `[1 + parts, 3]`; the first are of none."""
     if isinstance(picture, Scene):
         rows = [(_shape(item.shape), _color(item.color), 0) for item in picture.items]

@@ -10,7 +10,7 @@ from toy_eagle import PADS, Oracle, generation, tiny_head
 from toys import EXACT, distance, whole_loop
 from watched_drafts import joint
 
-from mmspec.draft.draft_model import ModelDrafter, catch_up
+from mmspec.draft.draft_model import ModelDrafter
 from mmspec.draft.feature.eagle import EagleModel
 from mmspec.draft.feature.feature_model import EagleDrafter
 from mmspec.draft.null import NullDrafter
@@ -29,6 +29,7 @@ from mmspec.engine.warp import Warp
 from mmspec.errors import InputError
 from mmspec.models.llamagen.eagle_head import EagleDecoder, EagleHead
 from mmspec.models.target import TokenTarget
+from mmspec.models.token_model import catch_up
 
 KINDS = ["chain", "tree", "without-replacement", "top", "independent"]
 

@@ -27,21 +27,27 @@ from mmspec.engine.warp import Warp
 from mmspec.models.heads.published.base_decoder import PublishedDecoder
 from mmspec.models.heads.published.dflash import DFlashNetwork
 from mmspec.models.heads.published.eagle3 import Eagle3Network
+from mmspec.models.heads.published.falcon import FalconNetwork
 from mmspec.models.heads.published.flash import FlashNetwork
 from mmspec.models.heads.published.hydra import HydraNetwork
 from mmspec.models.heads.published.longspec import LongSpecNetwork
 from mmspec.models.heads.published.medusa import MedusaNetwork
 from mmspec.models.target import TokenTarget
+from mmspec.train.heads.glancing import Blocks, read_blocks
 from mmspec.train.heads.head_losses import blocks_at, forward
 from mmspec.train.heads.last_layer import Crossing, crossed
 
 FEATURES = ["eagle", "eagle3", "vispec", "vispec-4", "msd", "specvlm", "specvlm-sum"]
 FEATURES += ["specvlm-pruning", "specvlm-pooling", "specvlm-text-only"]
-BLOCKS = ["flash", "dflash"]
+BLOCKS = ["flash", "dflash", "falcon", "falcon-3"]
 DRAFTED = [(name, "chain") for name in [*FEATURES, "hydra", "medusa", "longspec"]]
 DRAFTED += [(name, "block") for name in BLOCKS]
 BRANCHING = ("tree", "without-replacement")
-DRAFTED += [(name, kind) for name in ("vispec", "hydra", "longspec") for kind in BRANCHING]
+DRAFTED += [
+    (name, kind)
+    for name in ("vispec", "hydra", "longspec", "falcon", "falcon-3")
+    for kind in BRANCHING
+]
 
 
 class Oracle:
@@ -78,6 +84,8 @@ class Oracle:
             steps = (torch.arange(batch.mask.shape[1])[None] - root).clamp_min(0)
             what = Crossing(batch.last(batch.embedded, batch.mask), steps)
             return self.model.lm_head(crossed(network, batch, what)[0, -1])
+        if isinstance(network, FalconNetwork):
+            return self.model.lm_head(self.block(batch, root, len(path)))
         if isinstance(network, FlashNetwork):
             return self.model.lm_head(self.slot(batch, root, len(path)))
         hidden = network.before_output(forward(self.head, batch, len(path) + 1)[0][-1][0, -1])
@@ -95,6 +103,20 @@ class Oracle:
                 batch.states[0, at : at + network.block] = slots
                 at += network.block
         return slots[n % network.block]
+
+    def block(self, batch, root: int, n: int) -> torch.Tensor:
+        """The state that Falcon draws token n from: block by block over its own states."""
+        size = self.head.network.block
+        place = (torch.arange(batch.mask.shape[1])[None] - root - 1) % size
+        blocks = Blocks(place, torch.zeros_like(batch.mask))
+        for at in range(root, root + n + 1, size):
+            hidden, index, mask = read_blocks(self.head, batch, blocks)
+            columns = index[0].tolist()
+            first = columns[int(mask[0].long().argmax())]
+            ends = range(at - size + 1, at + 1)
+            states = hidden[0, [columns.index(max(column, first)) for column in ends]]
+            batch.features[0, at : at + size] = states[: batch.mask.shape[1] - at]
+        return states[n % size]
 
 
 def generation(
@@ -128,11 +150,20 @@ def test_drafts_are_what_training_sees(name, kind):
     assert 0 < sum(stats.accepted) < sum(stats.drafted)
 
 
+@pytest.mark.parametrize("kind", ["block", "chain", "tree"])
+def test_prompts_shorter_than_a_block(kind):
+    """Missing columns of the first block repeat the first one."""
+    _, watched, _ = generation("falcon-3", kind, rows=[[1, 2], [2]], watch=True, warp=Warp())
+    assert watched.worst < EXACT
+
+
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
         ("vispec", "chain"),
         ("flash", "block"),
+        ("falcon", "block"),
+        ("falcon-3", "tree"),
         ("dflash", "block"),
         ("hydra", "tree"),
         ("longspec", "tree"),

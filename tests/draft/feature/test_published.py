@@ -45,11 +45,12 @@ def generation(
 
 
 KINDS = [
-    (name, "block" if name.split("-")[0] in ("dflash", "peagle") else "chain") for name in LAYOUTS
+    (name, "block" if name.split("-")[0] in ("dflash", "peagle", "falcon") else "chain")
+    for name in LAYOUTS
 ]
 KINDS += [
     (name, "dynamic")
-    for name in ("longspec", "eagle3", "vispec", "medusa", "hydra", "hydra-prefix")
+    for name in ("longspec", "eagle3", "falcon", "vispec", "medusa", "hydra", "hydra-prefix")
 ]
 
 
@@ -80,8 +81,9 @@ def test_greedy_texts_are_the_targets(tmp_path, name, kind):
     [
         *[(name, "chain") for name in ("eagle", "vispec", "eagle3", "dspark-rnn", "domino")],
         *[(name, "chain") for name in ("longspec", "medusa", "hydra", "hydra-prefix")],
-        *[(name, "block") for name in ("dflash", "peagle")],
-        *[(name, "tree") for name in ("longspec", "eagle3", "medusa", "hydra-prefix")],
+        *[(name, "block") for name in ("dflash", "peagle", "falcon")],
+        ("falcon", "chain"),
+        *[(name, "tree") for name in ("longspec", "eagle3", "falcon", "medusa", "hydra-prefix")],
     ],
 )
 def test_joint_law_of_the_whole_loop(tmp_path, monkeypatch, name, kind):

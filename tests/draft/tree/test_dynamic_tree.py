@@ -9,7 +9,6 @@ import math
 import pytest
 from toys import EXACT, Table, TableModel, TableTarget, composed, context_at, distance, paths_to
 
-from mmspec.draft.draft_model import catch_up
 from mmspec.draft.tree import dynamic_tree as dynamic
 from mmspec.draft.tree.dynamic_tree import DynamicTreeDrafter
 from mmspec.draft.tree.fixed_tree import TreeDrafter
@@ -23,6 +22,7 @@ from mmspec.engine.length.constant import ConstantLength
 from mmspec.engine.loop import run
 from mmspec.engine.protocols import Engine
 from mmspec.engine.stats import SpecStats
+from mmspec.models.token_model import catch_up
 
 COINS = ProductionCoins([1, 2, 3]).round(0)[0]
 

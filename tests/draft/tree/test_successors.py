@@ -10,6 +10,7 @@ import mmspec
 from mmspec.draft.tree.successors import SuccessorTable, runners_up
 from mmspec.draft.tree.token_recycling import RecyclingDrafter
 from mmspec.engine.draft import Context, Scores
+from mmspec.methods.static_trees import children_of
 
 PROMPT = "the dog and the dog saw the cat. the dog and"
 
@@ -75,7 +76,7 @@ def test_a_prompt_teaches_what_the_model_expects_in_it(pipe, drafters):
             logits = pipe.model(torch.tensor([ids])).logits[0]
         expected = torch.zeros_like(table[row])
         for place, token in enumerate(ids[:-1]):  # the last column is the first call's
-            expected[token] = logits[place].topk(3).indices
+            expected[token] = logits[place].topk(8).indices
         assert torch.equal(table[row, :-1], expected[:-1])
 
 
@@ -105,22 +106,67 @@ def test_every_round_teaches_the_runners_up_of_all_that_was_scored(pipe, monkeyp
         for path in paths:
             ids = [*asked(pipe, PROMPT), *before, *path]
             with torch.no_grad():
-                known[ids[-1]] = pipe.model(torch.tensor([ids])).logits[0, -1].topk(3).indices
+                known[ids[-1]] = pipe.model(torch.tensor([ids])).logits[0, -1].topk(8).indices
         for token, best in known.items():
             assert torch.equal(table[token], best)
 
 
-def test_a_table_lives_on_if_it_is_told_to(pipe, drafters):
-    pipe.enable_speculation("token-recycling")
+@pytest.mark.parametrize("lives", ["false", "none", "true"])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_table_that_does_not_live_on_begins_anew(pipe, drafters, lives, temperature):
+    """By itself it lives on where nothing that is said can depend on it."""
+    pipe.enable_speculation(f"token-recycling[table_lives={lives}]")
     for _ in range(2):
-        pipe("the cat", max_new_tokens=8)
-    assert torch.equal(drafters[0][1], drafters[1][1])
-    pipe.enable_speculation("token-recycling[table_lives=true]")
+        generator = torch.Generator().manual_seed(0)
+        pipe("the cat", max_new_tokens=8, temperature=temperature, generator=generator)
+    anew = torch.equal(drafters[0][1], drafters[1][1])
+    assert anew == (lives == "false" or (lives == "none" and temperature == 1.0))
+
+
+def test_a_table_lives_on_with_all_that_it_has_learnt(pipe, drafters):
+    pipe.enable_speculation("token-recycling")
     told = [pipe(prompt, max_new_tokens=8).tokens for prompt in (PROMPT, "x")]
-    later = drafters[3][1]
-    known = drafters[2][0]._table[0]
+    (first, _), (_, later) = drafters
+    known = first._table[0]
     taught = {*asked(pipe, "x")}
     for token in {*asked(pipe, PROMPT)} - taught:
         assert torch.equal(later[0, token], known[token])
     pipe.enable_speculation("plain")
     assert told == [pipe(prompt, max_new_tokens=8).tokens for prompt in (PROMPT, "x")]
+
+
+def test_text_is_drafted_in_the_published_tree(pipe, monkeypatch):
+    """Eight successors a token, 80 nodes: behind every node the first of its token's own."""
+    drafts = []
+
+    def propose(drafter, context, budget, coins):
+        draft = original(drafter, context, budget, coins)
+        root = drafter._before(context, context.lengths)
+        drafts.append((drafter._table[0].clone(), draft, int(root[0, 0])))
+        return draft
+
+    original = RecyclingDrafter.propose
+    monkeypatch.setattr(RecyclingDrafter, "propose", propose)
+    pipe.enable_speculation("token-recycling")
+    pipe(PROMPT, max_new_tokens=8)
+    table, draft, root = drafts[0]
+    parents, tokens = draft.parents[0].tolist(), draft.tokens[0].tolist()
+    assert len(tokens) == 80
+    assert table.shape[-1] == 8
+    depths, ranks = [], []
+    for node, parent in enumerate(parents):
+        depths.append(0 if parent < 0 else depths[parent] + 1)
+        ranks.append(parents[:node].count(parent))
+        above = root if parent < 0 else tokens[parent]
+        assert tokens[node] == table[above, ranks[node]]
+    assert [depths.count(depth) for depth in range(6)] == [8, 21, 25, 15, 8, 3]
+    # the likelier a path's successors are, the more of them are drafted behind it
+    assert [parents.count(node) for node in range(8)] == [8, 4, 3, 2, 1, 1, 1, 1]
+
+
+def test_widths_cut_the_published_tree():
+    assert children_of((2, 1), "recycling-80") == children_of((2, 1)) == ((2,), (1, 1))
+    for depth in range(1, 7):
+        narrow = children_of((1,) * depth, "recycling-80")
+        assert narrow == ((1,),) * depth  # the likeliest successors of the likeliest
+    assert sum(map(sum, children_of((9,) * 9, "recycling-80"))) == 80

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from mmspec.engine.accept import routing_naive as naive_routing
 from mmspec.engine.accept.routing import (
     PATIENCE,
+    AdvantageRule,
     RandomRoutingRule,
     RewardMeanRule,
     RewardRankRule,
@@ -74,6 +75,47 @@ def test_threshold_is_its_twin(blocks, tau, frame_rule):
         }
     assert verdict.accepted.tolist() == verdict.keep.sum(1).tolist()
     assert verdict.counts.tolist() == [1] * len(blocks)
+
+
+@settings(deadline=None)
+@given(st.lists(BLOCK, min_size=1, max_size=4), REWARD)
+def test_advantage_is_its_twin(blocks, tau):
+    verdict = AdvantageRule(tau).verify(drafted(len(blocks)), judged(*blocks), coins(len(blocks)))
+    for frames, kept in zip(blocks, verdict.keep.tolist(), strict=True):
+        assert naive_routing.advantage_rule(frames, tau) == {(*map(int, kept),): 1}
+
+
+def mean_score(pairs, asked) -> float:
+    """Of pairs of scores, the draft's and the target's, those of the latter where it is asked."""
+    return sum(pair[bool(a)] for pair, a in zip(pairs, asked, strict=True)) / len(pairs)
+
+
+def test_no_other_way_to_ask_as_often_wins_more():
+    """Against all ways; an absolute threshold, as published for blocks, asks where both fail."""
+    pairs = [(0.1, 0.1), (0.2, 0.15), (0.5, 0.9), (0.6, 0.8), (0.3, 0.3), (0.9, 1.0)]
+    draft = drafted(len(pairs))
+    gains = [[target - own] for own, target in pairs]
+    for tau in (-1.0, 0.0, 0.05, 0.15, 0.3, 1.0):
+        keep = AdvantageRule(tau).verify(draft, judged(*gains), coins(len(pairs))).keep
+        asked = [not kept for (kept,) in keep.tolist()]
+        ways = itertools.product((False, True), repeat=len(pairs))
+        best = max(mean_score(pairs, way) for way in ways if sum(way) == sum(asked))
+        assert mean_score(pairs, asked) == pytest.approx(best)
+    absolute = RewardThresholdRule(0.4).verify(
+        draft, judged(*[[own] for own, _ in pairs]), coins(len(pairs))
+    )
+    asked = [not kept for (kept,) in absolute.keep.tolist()]
+    assert sum(asked) == 3
+    assert mean_score(pairs, asked) < mean_score(pairs, [False] * 6)  # three calls, and less
+
+
+def test_block_by_block_is_not_best_of_a_whole_clip():
+    """What stands decides what comes later: the true advantage, asked in vain."""
+    first, later = (0.5, 0.4), {"draft": (0.0, 0.0), "target": (1.0, 1.0)}
+    kept = AdvantageRule(0.0).verify(drafted(1), judged([first[1] - first[0]]), coins(1)).keep
+    assert kept.tolist() == [[True]]
+    by_advantage, by_target = first[0] + max(later["draft"]), first[1] + max(later["target"])
+    assert by_advantage < by_target
 
 
 @settings(deadline=None, max_examples=50)
@@ -179,6 +221,7 @@ def test_rank_looks_at_its_own_clip():
     [
         RewardThresholdRule(-math.inf),
         RewardRankRule(1.0),
+        AdvantageRule(math.inf),
         RewardThresholdRule(0.0, "mean"),
         RewardMeanRule(-9.0),
     ],
@@ -194,6 +237,7 @@ def test_no_number_never_stands(rule):
     [
         RewardThresholdRule(-math.inf),
         RewardRankRule(1.0),
+        AdvantageRule(math.inf),
         RandomRoutingRule(1.0),
         RewardMeanRule(-9.0),
     ],

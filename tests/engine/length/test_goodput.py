@@ -9,14 +9,13 @@ from itertools import pairwise
 
 import pytest
 import torch
-from toys import EXACT, Table, TableTarget, distance, drafters, whole_loop
 
 from mmspec.engine.draft import Context, Draft
 from mmspec.engine.laws import OneHot
 from mmspec.engine.length.goodput import (
-    _PATIENCE,
     _PRIOR,
     _WEIGHT,
+    PATIENCE,
     Experience,
     GoodputLength,
     _RowGoodput,
@@ -101,7 +100,7 @@ def test_useless_drafts_are_given_up_and_tried_again_ever_more_rarely():
     later = [i for i in tries if i > retreat]
     gaps = [b - a for a, b in pairwise(later)]
     assert all(drafted[i] == 1 for i in later)
-    assert gaps == [_PATIENCE * 2**k + 1 for k in range(1, len(gaps) + 1)]
+    assert gaps == [PATIENCE * 2**k + 1 for k in range(1, len(gaps) + 1)]
     extra = sum(0.2 * n for n in drafted)
     assert extra < 0.03 * len(drafted)  # what finding out has cost
 
@@ -193,21 +192,3 @@ def test_one_slow_round_is_not_believed():
     told(policy, [2], [2], seconds=1e6)
     assert policy.experience.seconds[2] == pytest.approx(1.2 * 3**0.2)
     assert policy.budget() == [2]
-
-
-class Newborn(GoodputLength):
-    """Every enumerated run is the first one: no earlier one, and no clock."""
-
-    def __init__(self) -> None:
-        super().__init__(Experience([1, 1.3, 1.6, 1.9]), news=0)
-
-    def start(self, rows: int) -> None:
-        self.experience = Experience([1, 1.3, 1.6, 1.9])
-        super().start(rows)
-
-
-@pytest.mark.parametrize("name", ["model", "jacobi-previous", "coupled"])
-def test_joint_law(name):
-    target, drafter = Table(2, 7), drafters(2, Table(2, 8))[name]
-    law = whole_loop(4, TableTarget(target), drafter, length=Newborn())
-    assert distance(law, target.joint(4)) < EXACT

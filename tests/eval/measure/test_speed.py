@@ -107,7 +107,7 @@ def test_ideal_seconds_by_hand():
 def test_bare_costs_lie_on_lines_and_are_renewed(monkeypatch):
     asked: list[int] = []
 
-    def measured(decoder, rows, grid, n, repeats):
+    def measured(decoder, rows, grid, n, **how):
         asked.append(n)
         return float(n * n + len(asked))
 

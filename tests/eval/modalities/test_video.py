@@ -206,6 +206,23 @@ def test_an_interrupted_run_goes_on(folder, finished, tmp_path, monkeypatch):
     assert timeless(tmp_path / "out") == timeless(finished)
 
 
+def test_rows_of_advantages(folder, tmp_path):
+    """An oracle is an upper bound, which pays for both models; its row is no sceptic's."""
+    words = command(folder, tmp_path, tmp_path / "out")
+    asked, bound = "arbitrage[advantage_tau=0]", "oracle-routing[gain_tau=100]"
+    assert main([*words, "--methods", f"{asked},{bound}"]) == 0
+    rows = Report.read(tmp_path / "out").methods
+    assert [row.role for row in rows.values()] == ["baseline", "method", "oracle", "sceptic"]
+    plain = rows["plain"]
+    assert (rows[asked].drafted_share, rows[bound].drafted_share) == (0, 0.5)
+    for name in (asked, bound):
+        assert rows[name].contract == "lossy"
+        assert rows[name].nfe_per_sample == plain.nfe_per_sample
+    assert rows[asked].quality["attributes"].value == plain.quality["attributes"].value
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "An upper bound" in page
+
+
 @pytest.mark.parametrize("name", ["sdvg", "sdvg-frontier"])
 def test_a_limited_run_of_the_shipped_suites(folder, tmp_path, capsys, name):
     """By every method that there is; the tiny model's own clips are not square."""

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mmspec.eval.report.generate_arguments import BESIDE, TRIALS, argument_trials, arguments
+from mmspec.eval.report.generate_arguments import argument_trials, arguments
+from mmspec.eval.report.generate_trials import BESIDE, TRIALS
 from mmspec.eval.report.table import escape
 
 PAGE = (Path(__file__).parents[3] / "pipelines" / "generate.md").read_text()
@@ -17,6 +18,7 @@ MAY_BE_REFUSED = {  # of other ways to search, and of what our loop does not kee
     *("custom_generate", "assistant_model", "prompt_lookup_num_tokens", "use_mtp"),
     *("output_attentions", "output_hidden_states", "synced_gpus"),
 }
+VERDICTS = {"honoured", "without effect", "refused", "refused by transformers"}
 
 
 def test_every_argument_is_tried():
@@ -28,5 +30,6 @@ def test_the_page_is_true_of_every_argument(method):
     stated = re.findall(r"^\| `(\w+)` \| ([\w ]+) \| (.*) \|$", PAGE, re.M)
     tried = [(one.name, one.verdict, escape(one.note)) for one in argument_trials(method)]
     assert {name for name, verdict, _ in tried if verdict == "refused"} <= MAY_BE_REFUSED
+    assert {verdict for _, verdict, _ in tried} <= VERDICTS
     wrong = set(tried) ^ set(stated)
     assert not wrong, "make it anew: mmspec eval arguments --into pipelines/generate.md"

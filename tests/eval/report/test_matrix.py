@@ -18,8 +18,10 @@ from mmspec.errors import InputError
 from mmspec.eval.report import matrix
 from mmspec.eval.schema import MethodResult, Report
 from mmspec.methods import PIPELINES, presets, serving
+from mmspec.methods.parts.routing import ROUTERS
 from mmspec.models.heads.formats.registry import FORMATS
 from mmspec.models.heads.judge import JudgeHead
+from mmspec.models.heads.step_router import StepRouter
 from mmspec.models.packaged import PACKAGED
 
 KINDS = {
@@ -60,8 +62,12 @@ def headless(modality) -> dict[str, SpecConfig]:
 
 def test_what_pipelines_take(tiny_folder):
     model, small = answering.model(3, 0), answering.model(1, 1)
+    small.config.get_text_config().mask_token_id = 2
     judge = JudgeHead(model.config.get_text_config().hidden_size)
-    of_text = VlmPipeline(model, answering.processor(), small, judge=judge)
+    size = small.config.get_text_config().hidden_size
+    routers = {name: StepRouter(size).eval() for name in ROUTERS}
+    of_text = VlmPipeline(model, answering.processor(), small, judge=judge, **routers)
+    of_text.reward = scored
     pipes = {
         "LlamaGen": ImagePipeline.from_pretrained(tiny_folder),
         "LLaVA, Qwen-VL, InternVL, …": of_text,
@@ -76,16 +82,26 @@ def test_what_pipelines_take(tiny_folder):
                 assert takes == allowed(pipe.check_speculation, config), name
 
 
+def scored(steps):
+    return [0.0] * len(steps)
+
+
 def test_what_enable_speculation_takes():
     sizes = dict(vocab_size=32, hidden_size=16, intermediate_size=16, num_attention_heads=2)
     with torch.random.fork_rng():
         big, small = (LlamaForCausalLM(LlamaConfig(**sizes, num_hidden_layers=n)) for n in (2, 1))
+    small.config.mask_token_id = 2
 
     def enable(config: SpecConfig) -> None:
         needs = config.resolve("vlm").needs
         drafter = small.eval() if "drafter" in needs else None
         judge = JudgeHead(16) if "judge" in needs else None
-        mmspec.enable_speculation(big.eval(), config, drafter=drafter, judge=judge)
+        router = StepRouter(16).eval() if set(ROUTERS) & set(needs) else None
+        big.config.mask_token_id = 2 if "masked-target" in needs else None
+        beside = dict(judge=judge, router=router, reward=scored if "reward" in needs else None)
+        if config.resolve("vlm").rule.routes:
+            beside["tokenizer"] = answering.processor().tokenizer
+        mmspec.enable_speculation(big.eval(), config, drafter=drafter, **beside)
 
     for name, config in headless("vlm").items():
         assert matrix.takes(None, config.resolve("vlm")) == allowed(enable, config), name

@@ -109,6 +109,11 @@ def test_what_is_taken_back_is_begun_again():
     cache.gather(places, torch.tensor([[3, 6], [2, 7], [9, 10]]))  # what stays is not moved
     assert cache.folded.tolist() == [0, 7, 9]
     fold(4, 7, 9)
+    with cache.lent(SLOTS - 2, 2):
+        cache.called(torch.tensor([[1, 2]] * ROWS))
+        assert cache.folded.tolist() == [0, 0, 0]
+    assert cache.folded.tolist() == [4, 7, 9]
+    assert states[:, 0].tolist() == [1, 2, 3]
     part = cache.lines(slice(1, 3))
     part.restart()
     assert cache.folded.tolist() == [4, 0, 0]

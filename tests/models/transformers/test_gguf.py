@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gguf_files
 import pytest
 import texts
 import torch
@@ -26,7 +27,7 @@ def llama(words):
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory, words, llama):
-    return texts.write_gguf(tmp_path_factory.mktemp("gguf") / "tiny.gguf", llama, words)
+    return gguf_files.write_gguf(tmp_path_factory.mktemp("gguf") / "tiny.gguf", llama, words)
 
 
 def test_it_is_the_same_model(file, words, llama):
@@ -46,7 +47,7 @@ def test_it_is_the_same_tokenizer(file, words):
 
 
 def test_weights_in_few_bits_are_the_floats_that_they_stand_for(tmp_path, words, llama):
-    file = texts.write_gguf(tmp_path / "small.gguf", llama, words, bits=8)
+    file = gguf_files.write_gguf(tmp_path / "small.gguf", llama, words, bits=8)
     weight = "model.layers.1.mlp.down_proj.weight"
     found = load_gguf(file, torch.float32, ["model"])["model"].state_dict()[weight]
     packed = quantize(llama.state_dict()[weight].numpy(), GGMLQuantizationType.Q8_0)

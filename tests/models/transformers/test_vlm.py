@@ -5,8 +5,11 @@ Tiny random checkpoints in the published format; the oracle is the unpatched mod
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
+import torch.nn.functional as F
 import vlms
 from PIL import Image
 from tokenizers import Tokenizer, models, pre_tokenizers
@@ -32,7 +35,7 @@ from mmspec.models.setting import Setting
 from mmspec.models.transformers.prompted import prompted
 from mmspec.models.transformers.vlm import VlmDecoder, spans
 
-FAMILIES = [*SHARED, *QWEN]
+FAMILIES = [*SHARED, *QWEN, "paligemma", "gemma3"]
 ROWS = {"one": [1], "two": [2], "none": [0], "ragged": [1, 2, 0]}
 CLOSE = 1e-5
 
@@ -95,6 +98,42 @@ def test_other_methods(saved, family, method):
     drafter = shorter(model) if "drafter" in SpecConfig(method).resolve("vlm").needs else None
     assert agree(ours(model, inputs, method, drafter), theirs)
     mmspec.disable_speculation(model)
+
+
+@pytest.mark.parametrize("way", ["both", "one"])
+def test_gemma_2_behind_pictures(way):
+    """Its layers slide in turn and its logits are capped; a prompt is read in either way."""
+    text = {"model_type": "gemma2", "query_pre_attn_scalar": 8, "sliding_window": 64}
+    model = made("paligemma", **text)
+    inputs = asked(model, ROWS["ragged"])
+    if way == "one":
+        del inputs["token_type_ids"]
+    theirs = greedy(model, inputs)
+    for method in ("prompt-lookup", "token-recycling"):
+        assert agree(ours(model, inputs, method), theirs), method
+        mmspec.disable_speculation(model)
+
+
+def test_both_ways_are_another_text_than_one():
+    """The prompt's first columns know its last ones, or this tests nothing."""
+    model = made("paligemma")
+    inputs = asked(model, ROWS["ragged"])
+    both = greedy(model, inputs)
+    del inputs["token_type_ids"]
+    assert not agree(both.sequences, greedy(model, inputs))
+
+
+def test_what_is_not_read_both_ways_is_refused():
+    model = made("paligemma", model_type="gemma2", sliding_window=8)
+    mmspec.enable_speculation(model, "prompt-lookup")
+    inputs = asked(model, [1])
+    with pytest.raises(
+        InputError, match=r"longer than the window of PaliGemma.*, 8, and read both"
+    ):
+        model.generate(**inputs, max_new_tokens=2)
+    inputs["token_type_ids"][:, -1] = 1
+    with pytest.raises(InputError, match="token_type_ids of an answer in the prompt"):
+        model.generate(**inputs, max_new_tokens=2)
 
 
 def test_several_outputs_of_a_row(model):
@@ -209,7 +248,9 @@ def test_a_drafter_with_another_layout(llava):
 
 
 def test_a_drafter_that_reads_text_alone(llava):
-    drafter = LlamaForCausalLM(LlamaConfig(**{**vlms.TEXT, "num_hidden_layers": 1})).eval()
+    drafter = LlamaForCausalLM(
+        LlamaConfig(**{**copy.deepcopy(vlms.TEXT), "num_hidden_layers": 1})
+    ).eval()
     inputs = asked(llava, [1, 2])
     theirs = greedy(llava, inputs)
     given = {"input_ids": torch.tensor([[1, 2, 3], [4, 5, 6]])}
@@ -227,7 +268,7 @@ def alone(inputs: dict, row: int, model) -> dict:
     out = {
         name: value[row][real][None]
         for name, value in inputs.items()
-        if name in ("input_ids", "mm_token_type_ids")
+        if name in ("input_ids", "mm_token_type_ids", "token_type_ids")
     }
     before, at = 0, row
     if model.config.model_type == "internvl":
@@ -252,6 +293,9 @@ def forward(model, inputs: dict, more: list[int]):
     given = {**inputs, "input_ids": ids, "use_cache": False}
     if "mm_token_type_ids" in inputs:
         given["mm_token_type_ids"] = (ids == IMAGE).int()
+    if "token_type_ids" in inputs:
+        kind = int(model.config.model_type == "paligemma")  # of an answer; Gemma 3's is text
+        given["token_type_ids"] = F.pad(inputs["token_type_ids"], (0, len(more)), value=kind)
     out = model(**given, output_hidden_states=True)
     return out.logits[0], out.hidden_states[-1][0]
 
@@ -262,7 +306,8 @@ def started(model, inputs: dict, limit: int = 8) -> tuple[VlmDecoder, GuidedDeco
     mask = inputs["attention_mask"].bool()
     prompt = decoder.prompt(inputs["input_ids"], mask, limit, **given)
     decoder.place(prompt)
-    network = GuidedDecoder(decoder, Setting(prompt.embedded, mask, None, Warp(), limit, 0, 8))
+    setting = Setting(prompt.embedded, mask, None, Warp(), limit, 0, 8, both_ways=prompt.both_ways)
+    network = GuidedDecoder(decoder, setting)
     network.watched = True
     network.start(len(mask))
     return decoder, network

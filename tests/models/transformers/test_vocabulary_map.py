@@ -55,6 +55,23 @@ def test_shared_tokens_are_those_of_the_same_bytes(target, drafter):
             assert letter not in KINDS["sentence-piece"].get_vocab()
 
 
+@pytest.mark.parametrize("target", KINDS)
+@pytest.mark.parametrize("drafter", KINDS)
+def test_runs_are_tokens_of_both_that_spell_another(target, drafter):
+    one, other = KINDS[target], KINDS[drafter]
+    words = VocabularyMap(one, other, len(one), len(other))
+    shared = dict(zip(*(ids.tolist() for ids in words.shared), strict=True))
+    found = {token: words.run(token) for token in range(len(one) + 2)}
+    for token, run in found.items():
+        if token in shared or token in one.all_special_ids or token >= len(one):
+            assert run == ()
+        elif run:
+            assert len(run) > 1
+            assert tuple(shared[each] for each in run) == words.spelled(token)
+            assert one.decode(run) == one.decode([token])
+    assert target != "byte-level" or drafter == target or any(found.values())
+
+
 def test_letters_are_shared_as_texts_have_them():
     """Not as bytes to fall back on, which come first in such vocabularies."""
     one, other = KINDS["byte-level"], KINDS["sentence-piece"]

@@ -79,7 +79,7 @@ def test_what_does_not_go_together(drafter, rule, message):
             dict(length="heuristic"),
             "has no figures for what drafter 'aligned'",
         ),
-        ("gamma-maximal", dict(length="goodput"), "use 'constant' or 'heuristic'"),
+        ("gamma-maximal", dict(length="goodput"), "use 'constant' or 'auto' or 'heuristic'"),
         ("gamma-maximal", dict(softening=3), "softening is a setting of 'cspd-independent'"),
     ],
 )

@@ -462,8 +462,8 @@ def test_plain_steps_are_timed_once_a_size(pipe, monkeypatch):
 @pytest.mark.parametrize(
     ("method", "drafter", "where"),
     [
-        ("reflection", "frozen", "mmspec.draft.denoising.frozen.FrozenDrafter.law"),
-        ("gamma-maximal", "denoiser", "mmspec.draft.denoising.small_head.DenoisingDrafter.law"),
+        ("reflection", "frozen", "mmspec.draft.denoising.frozen.FrozenDrafter.path"),
+        ("gamma-maximal", "denoiser", "mmspec.draft.denoising.small_head.DenoisingDrafter.path"),
         ("gaussian-block", "denoiser", "mmspec.models.mar.iterations.MarBackbone.told"),
         ("cspd", None, "mmspec.draft.denoising.aligned.AlignedDrafter._draw"),
         ("cspd-independent", None, "mmspec.draft.denoising.aligned.AlignedDrafter._draw"),

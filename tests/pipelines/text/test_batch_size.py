@@ -47,7 +47,7 @@ def check_same(out, whole):
 def test_answers_are_the_same(pipe, method, temperature):
     # weights are rounded in float32 alone
     pipe.to(torch.float32 if RESOLVED[method].rounds else torch.float64)
-    pipe.enable_speculation(SpecConfig(method))
+    pipe.enable_speculation(texts.by_itself(method))
     whole = answers(pipe, None, temperature)
     for size in (1, 3):
         check_same(answers(pipe, size, temperature), whole)
@@ -67,7 +67,7 @@ def test_lengths_are_a_sample_s_own(pipe, length):
 
 @pytest.mark.parametrize(
     "name",
-    ["eagle", "eagle3", "flash", "dflash", "longspec", "medusa", "hydra", "vispec"],
+    ["eagle", "eagle3", "flash", "dflash", "falcon", "longspec", "medusa", "hydra", "vispec"],
 )
 def test_heads(name):
     words = texts.tokenizer()
@@ -76,14 +76,14 @@ def test_heads(name):
     method = head.method
     pipe = mmspec.TextPipeline(model, words, heads={method: head})
     pipe.model.generation_config.eos_token_id = [*range(0, len(words), 5)]
-    pipe.enable_speculation(SpecConfig(method))
+    pipe.enable_speculation(texts.by_itself(method))
     whole = answers(pipe, None)
     check_same(answers(pipe, 1), whole)
     check_same(answers(pipe, 3), whole)
     assert sum(whole.stats.accepted) > 0
 
 
-@pytest.mark.parametrize("length", ["goodput", "speckv"])
+@pytest.mark.parametrize("length", ["goodput", "faser", "speckv"])
 def test_lengths_by_goodput_are_the_batch_s(pipe, length):
     """And the greedy text is the same, however long drafts are."""
     pipe.to(torch.float64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gguf_files
 import pytest
 import texts
 import torch
@@ -67,7 +68,7 @@ def test_folders_and_files(pipe, tmp_path):
     pipe.save_pretrained(tmp_path / "saved")
     again = mmspec.TextPipeline.from_pretrained(tmp_path / "saved", dtype="float64")
     assert again.drafter is None or again.drafter.dtype == torch.float64
-    file = texts.write_gguf(tmp_path / "tiny.gguf", pipe.model, pipe.tokenizer)
+    file = gguf_files.write_gguf(tmp_path / "tiny.gguf", pipe.model, pipe.tokenizer)
     read = mmspec.TextPipeline.from_pretrained(file, dtype="float64")
     assert read(PROMPTS, max_new_tokens=8).tokens == again(PROMPTS, max_new_tokens=8).tokens
     pipe.to(torch.float64)

@@ -75,9 +75,15 @@ def tau(pipe) -> float:
     return (first + other) / 2
 
 
-def of_some_tau(method: str, tau: float) -> SpecConfig:
-    """A method that leaves blocks to both models, if it can."""
-    return SpecConfig(method, **({"tau": tau} if method == "sdvg" else {}))
+@pytest.fixture(scope="module")
+def some_tau(pipe, tau):
+    """Configures a method so that it leaves blocks to both models, if it can."""
+    pipe.enable_speculation(SpecConfig("arbitrage", advantage_tau=1.0))
+    out = pipe(PROMPTS, generator=seeds(5, 6), num_frames=13, num_inference_steps=2)
+    first, other = (clip[1][0] for clip in out.rewards)
+    assert abs(first - other) > 1e-6
+    knobs = {"sdvg": {"tau": tau}, "arbitrage": {"advantage_tau": (first + other) / 2}}
+    return lambda method: SpecConfig(method, **knobs.get(method, {}))
 
 
 def test_frames_in_every_form(pipe):
@@ -189,8 +195,8 @@ def test_what_is_refused_is_refused_before_the_call_too(pipe, call, said):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_methods(pipe, tau, method):
-    pipe.enable_speculation(of_some_tau(method, tau))
+def test_methods(pipe, some_tau, method):
+    pipe.enable_speculation(some_tau(method))
     out = pipe(PROMPTS, generator=seeds(5, 6), num_frames=45, num_inference_steps=2)
     makers = {maker for clip in out.made_by for maker in clip}
     wanted = {"plain": {"target"}, "drafter-only": {"drafter"}}.get(method, {"drafter", "target"})
@@ -200,7 +206,7 @@ def test_methods(pipe, tau, method):
     stats = out.stats
     assert stats.contract == ("exact" if method == "plain" else "lossy")
     judged = [len(block) for clip in out.rewards for block in clip]
-    asks = method.startswith("sdvg")
+    asks = method not in ("plain", "drafter-only", "random-routing")
     assert judged == ([0] + [8] * 5) * 2 if asks else judged == [0] * 12
     parts = {"decode", "commit"}
     parts |= {"draft"} if "drafter" in makers else set()
@@ -379,10 +385,10 @@ def test_several_clips_of_a_prompt(pipe):
     assert pipe.reward.asked[asked:] == [prompt for prompt in every for _ in range(8)]
 
 
-@pytest.mark.parametrize("method", ["plain", "sdvg", "sdvg-adaptive", "random-routing"])
-def test_interrupted_clip_goes_on(pipe, tau, method, tmp_path):
+@pytest.mark.parametrize("method", [name for name in METHODS if name != "drafter-only"])
+def test_interrupted_clip_goes_on(pipe, some_tau, method, tmp_path):
     """From a file, to the last bit."""
-    pipe.enable_speculation(of_some_tau(method, tau))
+    pipe.enable_speculation(some_tau(method))
     how = dict(num_inference_steps=2, output_type="pt", num_frames=45)
     whole = pipe(PROMPTS, generator=seeds(5, 6), **how)
 
@@ -662,11 +668,14 @@ def test_wrong_calls(pipe, call, word):
         (dict(method="drafter-only", tau=3.0), "tau is a setting of 'reward-threshold', and"),
         (dict(method="plain", tau=3.0), "method 'plain' does not read it; leave it out"),
         (dict(method="sdvg-adaptive", tau=3.0), "tau is a setting of 'reward-threshold', and"),
-        (dict(method="sdvg", draft_share=0.3), "'reward-rank' or 'random-routing', and"),
+        (
+            dict(method="sdvg", draft_share=0.3),
+            "'reward-rank' or 'random-routing' or 'step-random', and",
+        ),
         (dict(method="random-routing", reward="image_reward"), "reward is a setting of"),
         (dict(method="random-routing", frame_rule="mean"), "frame_rule is a setting of"),
         (dict(method="drafter-only", forced_blocks=2), "forced_blocks is a setting of"),
-        (dict(method="plain", draft_steps=2), "'block-video' or 'drafter-only', and"),
+        (dict(method="plain", draft_steps=2), "'masked-rows' or 'drafter-only', and"),
     ],
 )
 def test_wrong_configurations(pipe, knobs, word):

@@ -13,6 +13,7 @@ from vlms import IMAGE, NEW, QWEN, VOCAB, asked, made, shorter
 from mmspec import InputError, SpecConfig, VlmPipeline
 from mmspec.methods.parts.heads import BRANCHES
 from mmspec.models.heads.loading import load_head
+from mmspec.pipelines.vlm.beside import Beside
 from mmspec.pipelines.vlm.generate import SpeculativeGeneration
 
 WITH_A_DRAFTER = ("draft", "easyspec", "s2d", "dynamic-tree")
@@ -28,7 +29,7 @@ def in_double(model):
 
 
 def answers(model, at_once, config, drafter=None, head=None, **how):
-    speculation = SpeculativeGeneration(model, config, drafter, head)
+    speculation = SpeculativeGeneration(model, config, Beside(drafter, head))
     speculation.at_once, speculation.seeds = at_once, [*range(len(PICTURES))]
     how = {"max_new_tokens": NEW, "do_sample": True, "eos_token_id": [*range(0, VOCAB, 5)], **how}
     out = speculation.generate(**in_double(model), **how)

@@ -42,7 +42,8 @@ def seen(tmp_path):
 
 def test_a_folder_is_read_as_it_was_written(pipe, folder, tmp_path):
     drafters = {"drafter", "drafter_processor", "drafter_tokenizer"}
-    assert set(pipe.components) == {"model", "processor", "heads", "judge", *drafters}
+    beside = {"heads", "judge", "router", "advantage_router"}
+    assert set(pipe.components) == {"model", "processor", *beside, *drafters}
     assert set(pipe.components["heads"]) == set(TRAINED)
     again = VlmPipeline(**pipe.components)
     again.save_pretrained(tmp_path)

@@ -69,6 +69,7 @@ METHODS = [
     "draft",
     "easyspec",
     "s2d",
+    "omnidraft",
     "tree",
     "dynamic-tree",
     "merged",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import folders
 import mtp_folders
 import pytest
@@ -41,6 +43,7 @@ LAYOUTS = {
         folder, deepspec=True, target_layer_ids=[0, 1]
     ),
     "domino": folders.domino,
+    "falcon": folders.falcon,
     "longspec": folders.longspec,
     "medusa": folders.medusa,
     "hydra": folders.hydra,
@@ -57,7 +60,7 @@ LAYOUTS = {
 def text_model(family: str):
     if family != "llama":
         return made(family)
-    config = LlamaConfig(**vlms.TEXT)
+    config = LlamaConfig(**copy.deepcopy(vlms.TEXT))
     torch.manual_seed(0)
     return LlamaForCausalLM(config).eval()
 
@@ -128,7 +131,9 @@ def test_a_head_for_another_target_is_refused(known, tmp_path):
     with pytest.raises(InputError, match="for a target of 36 layers, and this LlamaForCausalLM"):
         mmspec.enable_speculation(model, head=mmspec.load_head(folder))
     folder, _, _ = folders.eagle3(tmp_path / "narrow", target=2 * folders.H, **ALL)
-    wide = LlamaForCausalLM(LlamaConfig(**{**vlms.TEXT, "hidden_size": 2 * folders.H}))
+    wide = LlamaForCausalLM(
+        LlamaConfig(**{**copy.deepcopy(vlms.TEXT), "hidden_size": 2 * folders.H})
+    )
     with pytest.raises(InputError, match="takes embed_tokens from its target"):
         mmspec.load_head(folder).check(wide)
 
@@ -136,7 +141,7 @@ def test_a_head_for_another_target_is_refused(known, tmp_path):
 def test_a_head_narrower_than_its_target(tmp_path):
     """It has tables of its own, and reads text alone."""
     torch.manual_seed(0)
-    wide = {**vlms.TEXT, "hidden_size": 2 * folders.H}
+    wide = {**copy.deepcopy(vlms.TEXT), "hidden_size": 2 * folders.H}
     model = LlamaForCausalLM(LlamaConfig(**wide)).eval()
     folder, _, _ = folders.eagle3(tmp_path / "head", target=2 * folders.H, embeds=True, **ALL)
     inputs = {"input_ids": torch.tensor([[0, 3, 4, 5], [6, 7, 8, 9]])}

@@ -14,12 +14,12 @@ from torch import nn
 
 from mmspec import ContinuousImagePipeline
 from mmspec.errors import InputError
-from mmspec.models.embedded import embedded_folder
 from mmspec.models.mar.denoiser import PackedHead
 from mmspec.models.mar.iterations import MarBackbone, MarPlan, plainly
 from mmspec.models.mar.schedule import DiffusionSchedule
 from mmspec.models.mar.transformer import MarTransformer
 from mmspec.train import recipes
+from mmspec.train.caption_encoder import CaptionEncoderRecipe
 from mmspec.train.continuous import (
     autoencoder as kl_autoencoder,
 )
@@ -33,7 +33,7 @@ from mmspec.train.continuous.diffusion_loss import NoisyTokens, divergence, hybr
 from mmspec.train.continuous.target import masked_conditions, random_masks
 from mmspec.train.trainer import TrainConfig
 
-STAGES = ("vae", "transformer", "drafter")
+STAGES = ("vae", "text_encoder", "transformer", "drafter")
 
 
 def shrink(patch: pytest.MonkeyPatch) -> None:
@@ -66,7 +66,7 @@ def trained(tmp_path_factory):
 
 def test_trained_folder_draws(trained):
     folder, records = trained
-    assert [record["step"] for record in records] == [2, 2, 2]
+    assert [record["step"] for record in records] == [2] * len(STAGES)
     pipe = ContinuousImagePipeline.from_pretrained(folder)
     pipe.set_progress_bar_config(disable=True)
     (picture,) = pipe("a photo of a red circle", num_iterations=4, diffusion_steps=5).images
@@ -115,8 +115,7 @@ def test_further_training_starts_from_the_component(trained, tiny):
     assert again.origin == folder / "drafter"
 
 
-def test_a_model_that_goes_on_keeps_its_caption_encoder(trained, tiny, tmp_path):
-    """The image model's may be another by then, and what it makes of captions would be new."""
+def test_a_target_leaves_its_caption_encoder_as_it_is(trained, tiny, tmp_path):
     folder = tmp_path / "mar"
     shutil.copytree(trained[0], folder)
     file = folder / "text_encoder" / "model.safetensors"
@@ -128,13 +127,10 @@ def test_a_model_that_goes_on_keeps_its_caption_encoder(trained, tiny, tmp_path)
     assert not any(p.requires_grad for p in recipe.model.text_encoder.parameters())
 
 
-def test_the_caption_encoder_is_the_image_models_and_stays_so(trained):
-    mine, known = (
-        load_file(of / "text_encoder" / "model.safetensors")
-        for of in (trained[0], embedded_folder("image"))
-    )
-    assert mine.keys() == known.keys()
-    assert all(torch.equal(mine[name], known[name].half()) for name in known)
+def test_a_target_without_a_caption_encoder_is_refused(trained, tiny, tmp_path):
+    (tmp_path / "vae").symlink_to(trained[0] / "vae")
+    with pytest.raises(InputError, match="no text_encoder; train it first: --stage captions"):
+        mar_target.MarTargetRecipe(TrainConfig(tmp_path, 4, 2), tmp_path)
 
 
 def test_training_in_half_precision(trained, tiny, tmp_path):
@@ -153,6 +149,8 @@ def test_folder_of_another_pipeline(tiny, tmp_path):
 def recipe_of(name: str, folder, config: TrainConfig):
     if name == "vae":
         return kl_autoencoder.KlAutoencoderRecipe(config, folder)
+    if name == "text_encoder":
+        return CaptionEncoderRecipe(config, folder)
     kind = mar_target.MarTargetRecipe if name == "transformer" else mar_drafter.MarDrafterRecipe
     return kind(config, folder)
 
@@ -310,6 +308,23 @@ def test_hybrid_loss_by_hand():
     assert between.grad.any()
 
 
+@pytest.mark.parametrize(("done", "alone", "weight"), [(0.0, 0.5, 0.3), (0.8, 0.0, 0.1)])
+def test_the_first_part_of_a_run_is_for_what_the_caption_tells(
+    trained, tiny, tmp_path, monkeypatch, done, alone, weight
+):
+    recipe = mar_target.MarTargetRecipe(TrainConfig(tmp_path, 100, 2), trained[0])
+    recipe.done, shares = done, []
+    parts = {name: torch.ones(()) for name in ("error", "shown")}
+    monkeypatch.setattr(recipe, "_losses", lambda *given: shares.append(given[-1]) or {**parts})
+    rng = np.random.default_rng(0)
+    for _ in range(400):
+        loss, figures = recipe.loss((["a photo of a ring"], None, None), rng, 0)
+        assert float(loss) == pytest.approx(1 + weight)
+        assert figures == {"error": 1.0, "shown": 1.0}
+    assert np.mean([share == 1.0 for share in shares]) == pytest.approx(alone, abs=0.1)
+    assert {*shares} <= {1.0, None}
+
+
 def test_masks_are_what_generation_asks_for():
     rng, counts = np.random.default_rng(0), []
     for _ in range(4000):
@@ -319,6 +334,7 @@ def test_masks_are_what_generation_asks_for():
         )
         counts.append(masked.shape[1])
     assert (min(counts), max(counts)) == (1, 16)
+    assert random_masks(rng, 2, 16, share=1.0)[1].shape == (2, 16)
     # half as asked for: ⌈16 cos(π/2 · u)⌉ ≤ 8 where u ≥ 2/3; the others have 12 or more
     asked, many = np.array(counts) <= 8, np.array(counts) >= 12
     assert np.mean(asked) == pytest.approx(1 / 3 / 2, abs=0.02)

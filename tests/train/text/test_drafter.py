@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import shutil
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file
-from transformers import GPT2Config, GPT2LMHeadModel
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaForCausalLM
 
 import mmspec
 from mmspec.cli.main import main
@@ -23,7 +24,8 @@ from mmspec.train.text import corpus as text_corpus
 from mmspec.train.text import prompts as text_prompts
 from mmspec.train.text import teacher as text_teacher
 from mmspec.train.text.corpus import Corpus
-from mmspec.train.text.drafter import TextAlignRecipe, TextPretrainRecipe, smaller
+from mmspec.train.text.drafter import TextAlignRecipe, TextPretrainRecipe
+from mmspec.train.text.smaller import smaller
 from mmspec.train.trainer import TrainConfig
 
 NEW = 10
@@ -210,6 +212,59 @@ def test_loss_on_answers(own, tmp_path, objective):
     assert all(weight.grad is None for weight in target.parameters())
 
 
+def test_a_reference_chooses_places(own, tmp_path):
+    """The 40 % at which it is ahead the most, by transformers' own passes of both drafters."""
+    config = load_text(own, torch.float32, ["model"])["model"].config
+    torch.manual_seed(3)
+    config.num_hidden_layers = 1
+    other = LlamaForCausalLM(config)
+    other.save_pretrained(own / "first")
+    recipe = align(own, tmp_path, objective="tv", reference="first")
+    batch, found, gains = recipe.pool.batch(0), [], []
+    lesson = recipe.teacher.on_device(batch)
+    for row in range(2):
+        ids = batch.tokens[row, batch.mask[row]][None]
+        count = int(batch.answer[row].sum())
+        places = slice(-count - 1, -1)
+        drawn = lesson.ahead(1)[0][row][lesson.ahead(1)[1][row]]
+        p = lesson.law_at(drawn)
+        q, q_ref = (m(ids).logits[0, places].softmax(-1) for m in (recipe.model, other))
+        found += (p - q).abs().sum(-1).tolist()
+        gains += ((p * (p / q).log()).sum(-1) - (p * (p / q_ref).log()).sum(-1)).tolist()
+    best = sorted(range(len(gains)), key=gains.__getitem__)[-math.ceil(0.4 * len(gains)) :]
+    assert 2 <= len(best) < len(gains)
+    loss, _ = recipe.loss(0, np.random.default_rng(0), 0)
+    expected = sum(found[n] for n in best) / len(best)
+    assert float(loss.detach()) == pytest.approx(expected, rel=1e-4)
+    assert float(loss.detach()) != pytest.approx(sum(found) / len(found), rel=1e-3)
+    loss.backward()
+    assert all(weight.grad is None for weight in recipe.reference.parameters())
+
+
+def test_a_drafter_learns_beside_the_first_one(own, capsys):
+    """By commands; it begins where the first one began, and takes its place."""
+    command = ["train", "text-drafter", "--stage", "align", "--pipeline", str(own)]
+    command += ["--set", "layers=1", "--steps", "2", "--batch-size", "2", "--max-new-tokens", "5"]
+    with torch.random.fork_rng():
+        assert main(command) == 0
+        first = load_file(own / "drafter/model.safetensors")
+        shutil.rmtree(own / "training" / "align")
+        assert main([*command, "--objective", "kl", "--reference", "drafter"]) == 0
+    record = json.loads((own / "drafter" / "training.json").read_text())
+    assert record["before"] is None
+    second = load_file(own / "drafter/model.safetensors")
+    assert any(not torch.equal(first[name], second[name]) for name in first)
+    capsys.readouterr()
+
+
+def test_a_reference_of_other_words(own):
+    config = load_text(own, torch.float32, ["model"])["model"].config
+    config.vocab_size += 2
+    LlamaForCausalLM(config).save_pretrained(own / "first")
+    with pytest.raises(InputError, match=r"has a vocabulary of .* name another reference"):
+        recipes.train("text-drafter", own, stage="align", reference="first", **OPTIONS)
+
+
 def test_the_target_itself_is_always_accepted(own, tmp_path):
     recipe = align(own, tmp_path, settings={"layers": "3"})
     figures = recipe.evaluate(recipe.model)
@@ -255,6 +310,12 @@ def test_answers_are_those_that_heads_learn_from(own, monkeypatch):
         ({"stage": "pretrain"}, "give --data FILE"),
         ({"stage": "align", "init": "draft"}, "did you mean 'drafter'"),
         ({"stage": "align", "init": "drafter"}, "no folder .*drafter"),
+        ({"stage": "align", "reference": "draft"}, "did you mean 'drafter'"),
+        ({"stage": "align", "reference": "drafter"}, "no folder .*drafter"),
+        (
+            {"stage": "pretrain", "reference": "drafter"},
+            "is for one stage: .*align of text-drafter",
+        ),
         ({"stage": "align", "objective": "kll"}, "did you mean 'kl'"),
         ({"stage": "align", "settings": {"layer": "1"}}, "setting of a drafter"),
         ({"stage": "align", "settings": {"layers": "two"}}, "is a whole number, not 'two'"),

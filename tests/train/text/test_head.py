@@ -199,6 +199,25 @@ def test_a_trained_head_drafts_what_plain_says(own, method):
     assert sum(out.stats.drafted) > 0
 
 
+@pytest.mark.parametrize("method", ["medusa", "hydra", "dflash"])
+def test_heads_with_a_smaller_vocabulary_draft_what_plain_says(own, method):
+    """From training to a pipeline, which accepts no token that they do not draft."""
+    options = {"settings": {"vocabulary": "20"}, "max_new_tokens": NEW}
+    (record,) = recipes.train("text-head", own, stage=method, steps=3, batch_size=3, **options)
+    assert 0 < record["held_out"]["held_out_vocabulary_mass"] < 1
+    head = load_head(own / "heads" / method)
+    assert len(head.vocabulary.ids) == 20
+    pipe = mmspec.TextPipeline.from_pretrained(own, torch_dtype=torch.float64)
+    asked = ["the cat saw", "the dog and the cat saw the dog"]
+    pipe.enable_speculation("plain")
+    plain = pipe(asked, max_new_tokens=24)
+    pipe.enable_speculation(method)
+    out = pipe(asked, max_new_tokens=24)
+    assert out.tokens == plain.tokens
+    assert out.stats.fault is None
+    assert sum(out.stats.drafted) > 0
+
+
 def test_a_smaller_vocabulary_is_what_the_model_says_most(own, build):
     recipe = build("eagle3")
     counts = torch.zeros(len(recipe.teacher.tokenizer), dtype=torch.long)
@@ -251,6 +270,17 @@ def test_a_reference_chooses_places(own):
     shutil.rmtree(own / "training" / "eagle3")
     (record,) = recipes.train("text-head", own, reference="first", seed=1, **options)
     assert record["held_out"]["held_out_acceptance_length_greedy"] >= 1
+
+
+@pytest.mark.parametrize("method", ["falcon", "dflash"])
+@pytest.mark.parametrize("what", ["init", "reference"])
+def test_a_head_of_other_blocks_is_no_beginning_and_no_reference(own, method, what):
+    """What it fills in a call is not what the new one would: its places mean other things."""
+    options = {"stage": method, "steps": 1, "batch_size": 2, "max_new_tokens": NEW}
+    recipes.train("text-head", own, settings={"block": "3"}, **options)
+    shutil.rmtree(own / "training")
+    with pytest.raises(InputError, match="--set block=3"):
+        recipes.train("text-head", own, settings={"block": "4"}, **{what: method}, **options)
 
 
 def test_resumed_run_is_an_unbroken_one(build, tmp_path, monkeypatch):
@@ -315,7 +345,7 @@ def test_lines_that_are_no_prompts(own, tmp_path, text, message):
         ({"stage": "eagle3", "objective": "kll"}, "did you mean 'kl'"),
         ({"stage": "eagle3", "reference": "eagle3"}, "heads/eagle3"),
         ({"stage": "eagle3", "settings": {"vocabulary": "9999"}}, "vocabulary must be below"),
-        ({"stage": "medusa", "settings": {"vocabulary": "40"}}, "setting of medusa"),
+        ({"stage": "eagle", "settings": {"vocabulary": "40"}}, "setting of eagle"),
     ],
 )
 def test_options_that_cannot_be(own, options, message):
@@ -323,7 +353,8 @@ def test_options_that_cannot_be(own, options, message):
         recipes.train("text-head", own, steps=1, batch_size=2, max_new_tokens=NEW, **options)
 
 
-def test_a_vocabulary_takes_counts(tmp_path):
+@pytest.mark.parametrize("method", ["eagle3", "medusa", "hydra", "dflash"])
+def test_a_vocabulary_takes_counts(method):
     """Of a vision-language model's answers nothing is kept to count in."""
     with pytest.raises(InputError, match="takes counts of tokens"):
-        head_recipe.new_head("eagle3", texts.model(texts.tokenizer()), {"vocabulary": "40"})
+        head_recipe.new_head(method, texts.model(texts.tokenizer()), {"vocabulary": "40"})

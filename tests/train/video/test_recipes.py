@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+from contextlib import nullcontext
 from functools import partial
 
 import numpy as np
@@ -20,13 +21,17 @@ from mmspec.errors import InputError
 from mmspec.models.loading import load_model
 from mmspec.models.text_encoder import encode_prompt
 from mmspec.models.wan.sampler import FewStepSampler, denoise_block
-from mmspec.models.wan.transformer import WanTransformer
+from mmspec.models.wan.transformer import TIMESTEPS, WanTransformer
 from mmspec.models.wan.vae import decode_block, encode_block, posterior_block
 from mmspec.rewards.router import RouterReward
-from mmspec.train import recipes
+from mmspec.train import base, recipes
+from mmspec.train.caption_encoder import CaptionEncoderRecipe
 from mmspec.train.feature_cache import cache_folder, write_cached
 from mmspec.train.tokenizers import PREFIX, clip_tokenizer
 from mmspec.train.trainer import TrainConfig
+from mmspec.train.video import (
+    advantage as video_advantage,
+)
 from mmspec.train.video import (
     autoencoder as video_autoencoder,
 )
@@ -36,8 +41,17 @@ from mmspec.train.video import (
 from mmspec.train.video import (
     router as video_router,
 )
-from mmspec.train.video.clip_latents import ClipBatch, clip_batch, draw_cached, latents_of
+from mmspec.train.video.clip_latents import (
+    ClipBatch,
+    clip_batch,
+    draw_cached,
+    draw_clips,
+    label_clips,
+    latents_of,
+)
+from mmspec.train.video.watched import states_before_head
 from mmspec.worlds.video_world.clip import render_clip, sample
+from mmspec.worlds.video_world.patches import frame_labels
 from mmspec.worlds.video_world.prompts import mirrored, sample_prompt, unseen
 from mmspec.worlds.video_world.vocabulary import KINDS, TIMING
 
@@ -57,8 +71,8 @@ def shrink(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(video_model, "TURNS_LATE", (0,))
     patch.setattr(video_model, "TURNS_DRAFTED", (0,))
     patch.setattr(video_model, "ROLLOUTS", 2)
-    router = {**video_router.ROUTER, "widths": (8, 8)}
-    patch.setattr(video_router, "ROUTER", router)
+    for recipe in (video_router.VideoRouterRecipe, video_advantage.VideoAdvantageRecipe):
+        patch.setattr(recipe, "sizes", {**recipe.sizes, "widths": (8, 8)})
     patch.setattr(video_router, "BLOCKS", BLOCKS + 1)
     patch.setattr(
         video_autoencoder,
@@ -83,23 +97,27 @@ def trained(tmp_path_factory):
     return folder, records
 
 
-STAGES = ("vae", "transformer", "drafter", "router")
+STAGES = ("vae", "text_encoder", "transformer", "drafter", "router", "advantage_router")
 
 
 def test_trained_folder_draws(trained):
     pipe = VideoPipeline.from_pretrained(trained[0])
     pipe.set_progress_bar_config(disable=True)
     pipe.enable_speculation(SpecConfig("sdvg", tau=-math.inf))
-    out = pipe("a red circle moves right", generator=torch.Generator().manual_seed(0))
+    call = dict(prompt="a red circle moves right")
+    out = pipe(**call, generator=torch.Generator().manual_seed(0))
     (frames,) = out.frames
     assert len(frames) == TIMING.frames(BLOCKS)
     assert {frame.size for frame in frames} == {(64, 64)}
     assert out.made_by == [["target", "drafter"]]
+    for tau, maker in ((1.0, "drafter"), (0.0, "target")):
+        pipe.enable_speculation(SpecConfig("arbitrage", advantage_tau=tau))
+        assert pipe(**call).made_by == [["target", maker]]
 
 
 def test_trained_folder_is_shippable(trained):
     folder, records = trained
-    assert [record["step"] for record in records] == [2, 2, 2, 2]
+    assert [record["step"] for record in records] == [2] * len(STAGES)
     index = json.loads((folder / "model_index.json").read_text())
     assert index["_class_name"] == "VideoPipeline"
     assert {*index} == {"_class_name", *STAGES, "text_encoder", "tokenizer"}
@@ -112,7 +130,7 @@ def test_trained_folder_is_shippable(trained):
         assert "clips of moving shapes" in card
         (weights,) = (folder / part).glob("*.safetensors")
         assert {value.dtype for value in load_file(weights).values()} == {torch.float16}
-    assert 0 <= records[1]["held_out"]["held_out_score"] <= 1
+    assert 0 <= records[2]["held_out"]["held_out_score"] <= 1
 
 
 def test_latents_are_brought_to_unit_deviation(trained):
@@ -157,8 +175,12 @@ def test_gradient_reaches_every_weight(trained, tiny, tmp_path, name):
         config = TrainConfig(tmp_path, 100, 2)
         if name == "vae":
             recipe = video_autoencoder.VideoAutoencoderRecipe(config, trained[0])
+        elif name == "text_encoder":
+            recipe = CaptionEncoderRecipe(config, trained[0], "clips")
         elif name == "router":
             recipe = video_router.VideoRouterRecipe(config, trained[0])
+        elif name == "advantage_router":
+            recipe = video_advantage.VideoAdvantageRecipe(config, trained[0])
         else:
             recipe = video_model.VideoModelRecipe(config, trained[0], name)
             # zero at first, which hides what is behind
@@ -174,7 +196,7 @@ def test_gradient_reaches_every_weight(trained, tiny, tmp_path, name):
     frozen = {
         key.split(".")[0] for key, p in recipe.model.named_parameters() if not p.requires_grad
     }
-    assert frozen == ({"text_encoder"} if name == "drafter" else set())
+    assert frozen == ({"text_encoder"} if name in ("transformer", "drafter") else set())
 
 
 def drawn_captions(*asked, **named):
@@ -232,30 +254,32 @@ def test_a_router_learns_from_clips_as_they_are_made(trained, tiny, tmp_path):
     with torch.random.fork_rng():
         torch.manual_seed(0)
         nn.init.normal_(recipe.makers[0].head.head.weight, std=0.1)
-    captions = drawn_captions(2, np.random.default_rng(0))
-    found = list(recipe.drafts(captions, np.random.default_rng(2)))
+    prompts = video_router.draw_prompts(2, np.random.default_rng(0))
+    captions = [prompt.prompt for prompt in prompts]
+    found = list(recipe.drafts(prompts, np.random.default_rng(2)))
     assert [block.number for block in found] == [0, 1, 2]
     for block, (before, drafted, decibels) in zip(found, by_hand(recipe, captions, 2), strict=True):
         for bytes_, pixels in ((block.before, before), (block.frames, drafted)):
             assert torch.allclose(bytes_ / 127.5 - 1, pixels, atol=0.51 / 127.5 + 1e-4)
         wanted = decibels.clamp(video_router.LEAST, video_router.MOST)
-        assert torch.allclose(block.decibels, wanted, atol=0.01)
-    assert float(found[1].decibels.mean()) < video_router.MOST - 5
+        assert torch.allclose(block.worth, wanted, atol=0.01)
+    assert float(found[1].worth.mean()) < video_router.MOST - 5
 
 
 def test_a_target_that_is_its_drafter_is_not_told_apart(trained, tiny, tmp_path):
     recipe = video_router.VideoRouterRecipe(TrainConfig(tmp_path, 4, 2), trained[0])
-    captions = drawn_captions(2, np.random.default_rng(0))
+    prompts = video_router.draw_prompts(2, np.random.default_rng(0))
     recipe.makers[1] = recipe.makers[0]
-    for block in recipe.drafts(captions, np.random.default_rng(1)):
-        assert torch.equal(block.decibels, torch.full_like(block.decibels, video_router.MOST))
+    for block in recipe.drafts(prompts, np.random.default_rng(1)):
+        assert torch.equal(block.worth, torch.full_like(block.worth, video_router.MOST))
 
 
 def test_a_router_is_asked_as_in_use(trained, tiny, tmp_path):
     """What it guesses in training is what the reward gives of the same block."""
     recipe = video_router.VideoRouterRecipe(TrainConfig(tmp_path, 4, 2), trained[0])
-    captions = drawn_captions(2, np.random.default_rng(0))
-    drafts = list(recipe.drafts(captions, np.random.default_rng(1)))
+    prompts = video_router.draw_prompts(2, np.random.default_rng(0))
+    captions = [prompt.prompt for prompt in prompts]
+    drafts = list(recipe.drafts(prompts, np.random.default_rng(1)))
     model = recipe.model.eval()
     reward = RouterReward(model, recipe.tokenizer)
     with torch.no_grad():
@@ -299,7 +323,7 @@ def test_half_of_the_kept_clips_come_in_a_mirror(tmp_path):
         write_cached(first.file, kept)
         again = draw(np.random.default_rng(step), step)
         (block,) = again.drafts
-        assert torch.equal(block.decibels, kept[0][2])
+        assert torch.equal(block.worth, kept[0][2])
         assert torch.equal(block.before, block.frames[:, 0])
         for row, (old, new) in enumerate(zip(first.prompts, again.prompts, strict=True)):
             turn = torch.equal(block.before[row], pictures[row].flip(-1))
@@ -370,20 +394,69 @@ def test_a_drafter_goes_on_from_its_own_blocks_from_the_first_step(
     """And draws clips of its own turns; a target does neither before it is late."""
     monkeypatch.setattr(video_model, "TURNS_DRAFTED", (1,))
     recipe = video_model.VideoModelRecipe(TrainConfig(tmp_path, 100, 2), trained[0], name)
-    batch, drawn, own = recipe.draw(np.random.default_rng(0), 0), [], []
+    batch, drawn, chosen = recipe.draw(np.random.default_rng(0), 0), [], []
     monkeypatch.setattr(video_model, "draw_cached", lambda *given: drawn.append(given[2]))
     for step in (0, 1):
         recipe.draw(np.random.default_rng(0), step)
     assert drawn == numbers
 
-    def error(*given):
-        own.append(given[-1])
+    def error(*_, own, begun):
+        assert not begun  # clips of more than a block
+        chosen.append(own)
         return torch.zeros(2, BLOCKS * TIMING.latents)
 
     monkeypatch.setattr(recipe, "_error", error)
+    if name == "transformer":  # nothing is read where no transformer runs
+        monkeypatch.setattr(video_model, "states_before_head", lambda _: nullcontext([None]))
+        monkeypatch.setattr(recipe.model, "shown", lambda *_: torch.zeros(()))
     for seed in range(40):
         recipe.loss(batch, np.random.default_rng(seed), 0)
-    assert 10 * reads <= sum(own) <= 30 * reads
+    assert 10 * reads <= sum(chosen) <= 30 * reads
+
+
+@pytest.mark.parametrize(
+    ("name", "late", "share"),
+    [("transformer", 100, video_model.FROM_CAPTION), ("transformer", 0, 0), ("drafter", 100, 0)],
+)
+def test_early_first_blocks_of_a_target_begin_from_the_caption_alone(
+    trained, tiny, tmp_path, monkeypatch, name, late, share
+):
+    monkeypatch.setattr(video_model, "PARTS", (2, 2))  # first blocks alone
+    recipe = video_model.VideoModelRecipe(TrainConfig(tmp_path, 100, 2), trained[0], name)
+    monkeypatch.setattr(recipe, "late", late)
+    batch, chosen = recipe.draw(np.random.default_rng(0), 0), []
+    real = recipe._error
+
+    def error(*given, begun, **others):
+        chosen.append(begun)
+        return real(*given, begun=begun, **others)
+
+    monkeypatch.setattr(recipe, "_error", error)
+    noisy = []
+    recipe.model.transformer.register_forward_pre_hook(lambda _, given: noisy.append(given[1]))
+    for seed in range(40):
+        recipe.loss(batch, np.random.default_rng(seed), 0)
+    assert 40 * share - 12 * bool(share) <= sum(chosen) <= 40 * share + 12 * bool(share)
+    for begun, times in zip(chosen, noisy, strict=True):
+        assert not begun or bool((times == TIMESTEPS).all())
+
+
+def test_a_target_that_goes_on_first_learns_to_read_captions(trained, tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr(base, "SETTLE", 2)
+    recipe = video_model.VideoModelRecipe(
+        TrainConfig(tmp_path, 100, 2), trained[0], init="transformer"
+    )
+    network = recipe.model.transformer
+    learns = []
+    for step in range(3):
+        network.zero_grad()
+        rng = np.random.default_rng(0)
+        loss, _ = recipe.loss(recipe.draw(rng, step), rng, step)
+        loss.backward()
+        learns.append({n for n, w in network.named_parameters() if w.grad is not None})
+    told = {n for n in learns[2] if "cross_attn" in n or "text_embedding" in n}
+    assert learns[0] == learns[1] == told
+    assert any("self_attn" in n for n in learns[2])
 
 
 def test_captions_together_are_what_they_are_alone(trained, tiny, tmp_path):
@@ -495,7 +568,7 @@ def test_a_drafter_is_judged_behind_the_targets_first_block(trained, tiny, tmp_p
         torch.manual_seed(0)
         torch.nn.init.normal_(recipe.teacher.head.head.weight, std=0.3)
     own.model.transformer.load_state_dict(recipe.teacher.state_dict())
-    mixed, alone = (each._rollout(each.model, words)[0] for each in (recipe, own))
+    mixed, alone = (each._clips(each.model, words)[0] for each in (recipe, own))
     first = TIMING.frames(1)
     assert np.array_equal(mixed[:first], alone[:first])
     assert not np.array_equal(mixed[first:], alone[first:])
@@ -529,19 +602,46 @@ def test_a_drafter_s_loss_is_what_it_lacks_of_that(trained, tiny, tmp_path, monk
 @torch.no_grad()
 def test_latents_are_kept_and_come_again(trained, tmp_path, monkeypatch):
     vae = load_model(AutoencoderKLWan, trained[0] / "vae")
-    asked = dict(seed=3, number=1, size=2, frames=9, resolution=64)
+    asked = dict(seed=3, number=1, size=2, frames=9, resolution=64, patches=4)
     first = draw_cached(tmp_path / "latents", **asked)
     made = latents_of(vae, first, "cpu")
     assert torch.equal(made, encode_block(vae, first.frames)[0])
-    monkeypatch.setattr("mmspec.train.video.clip_latents.clip_batch", None)  # nothing is rendered
+    monkeypatch.setattr("mmspec.train.video.clip_latents.draw_clips", None)  # nothing is rendered
     again = draw_cached(tmp_path / "latents", **asked)
     assert (again.captions, again.frames) == (first.captions, None)
     assert torch.allclose(latents_of(None, again, "cpu"), made, atol=1e-2)
+    assert torch.equal(again.labels, first.labels)
     monkeypatch.undo()
     other = draw_cached(tmp_path / "latents", **{**asked, "number": 2})
     assert other.captions != first.captions
     again.file.write_bytes(again.file.read_bytes()[:100])  # cut short
     assert torch.equal(draw_cached(tmp_path / "latents", **asked).frames, first.frames)
+
+
+def test_labels_are_of_the_middle_of_what_a_latent_frame_holds():
+    drawn = draw_clips(np.random.default_rng(3), len(KINDS), 9)
+    labels = label_clips(drawn, 64, 4)
+    for row, (_, clip, _) in zip(labels, drawn, strict=True):
+        for own, frame in zip(row, (0, 2, 6), strict=True):  # of 0, of 1 to 4, of 5 to 8
+            assert np.array_equal(own.view(4, 4, 3), frame_labels(clip, frame, 4, 16))
+
+
+def test_states_stand_where_their_patches_do(trained, tiny, tmp_path):
+    """What is changed in a patch of a frame changes that patch's own state most."""
+    recipe = video_model.VideoModelRecipe(TrainConfig(tmp_path, 4, 1), trained[0])
+    network = recipe.model.transformer.eval()
+    told, _ = recipe._features(recipe.model, ["a red circle"])
+    plain = torch.randn(1, 3, 16, 8, 8, generator=torch.Generator().manual_seed(0))
+    times = torch.full((1, 3), 500.0)
+    for frame, row, column in ((0, 0, 3), (1, 2, 1), (2, 3, 0)):
+        other = plain.clone()
+        other[:, frame, :, 2 * row : 2 * row + 2, 2 * column : 2 * column + 2] += 5.0
+        with torch.no_grad(), states_before_head(network) as states:
+            network(plain, times, told)
+            network(other, times, told)
+        change = (states[1] - states[0]).square().sum(-1)[0]
+        assert change.shape == (3, video_model.PATCHES**2)
+        assert divmod(int(change.argmax()), 16) == (frame, 4 * row + column)
 
 
 def test_latents_of_another_autoencoder_are_not_taken(tmp_path):
@@ -560,7 +660,7 @@ def test_the_drafter_needs_the_targets_caption_encoder(trained, tiny, tmp_path):
     mine = recipe.model.text_encoder.state_dict()
     assert all(torch.equal(mine[name], value.float()) for name, value in stored.items())
     (tmp_path / "vae").symlink_to(folder / "vae")
-    with pytest.raises(InputError, match="train its transformer first"):
+    with pytest.raises(InputError, match="no text_encoder; train it first"):
         video_model.VideoModelRecipe(TrainConfig(tmp_path, 4, 2), tmp_path, "drafter")
 
 

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from small_llava import save_small_llava
 
 from mmspec import VlmPipeline
 from mmspec.cli.main import main
@@ -24,7 +23,9 @@ from mmspec.train import recipes
 from mmspec.train.tokenizers import exchange_tokenizer
 from mmspec.train.trainer import TrainConfig
 from mmspec.train.vlm import judge as recipe
-from mmspec.train.vlm.judge import VlmJudgeRecipe, roc_auc, settings_of
+from mmspec.train.vlm import pair as pair_recipe
+from mmspec.train.vlm.judge import VlmJudgeRecipe, roc_auc
+from mmspec.train.vlm.pair import settings_of
 from mmspec.train.vlm.statements import LenientRule, ends_false, in_false
 from mmspec.worlds.shapes.claims import score_description
 from mmspec.worlds.shapes.exchanges import sample_exchange
@@ -124,7 +125,9 @@ def test_roc_auc():
 
 
 def test_settings():
-    assert settings_of({"pictures": "8", "recall": "0.5"}) == {"pictures": 8, "recall": 0.5}
+    known = VlmJudgeRecipe.known, "judge"
+    wanted = {"pictures": 8, "recall": 0.5}
+    assert settings_of({"pictures": "8", "recall": "0.5"}, *known) == wanted
     for given, said in (
         ({"picture": "8"}, "unknown setting of judge 'picture'; did you mean 'pictures'"),
         ({"recall": "much"}, "recall of judge is a number, not 'much'"),
@@ -132,19 +135,10 @@ def test_settings():
         ({"pictures": "0"}, "pictures of judge is above 0"),
     ):
         with pytest.raises(InputError, match=said):
-            settings_of(given)
+            settings_of(given, *known)
 
 
-@pytest.fixture
-def pair(tmp_path):
-    """A tiny model with another one as its drafter."""
-    out = tmp_path / "vlm"
-    save_small_llava(out)
-    save_small_llava(out / "drafter", seed=3)
-    return out
-
-
-def labelled(self, pictures, texts, first):
+def labelled(self, asked, first):
     """Tokens of which the first number of the state tells whether they are important."""
     generator = torch.Generator().manual_seed(first)
     states = torch.randn(40, 16, generator=generator) * 3 + 1
@@ -165,7 +159,7 @@ def test_it_learns_and_a_pipeline_takes_it(pair, monkeypatch, capsys):
     judge = load_judge(pair / "judge")
     assert judge.threshold == figures["threshold"]
     # what it refuses of the important ones is what was asked for
-    states, important, _ = labelled(None, None, None, 0)
+    states, important, _ = labelled(None, None, 0)
     refused = judge(states)[important] <= judge.threshold
     assert float(refused.float().mean()) > 0.6
 
@@ -185,9 +179,14 @@ def test_it_learns_and_a_pipeline_takes_it(pair, monkeypatch, capsys):
     assert main([*ask, "--method", "judge", "--max-new-tokens", "5"]) == 0
 
 
+def labels_of(made: VlmJudgeRecipe, asked):
+    with torch.inference_mode():
+        return made.described(made.shown(asked), 0)
+
+
 def test_descriptions_give_labelled_tokens(pair, monkeypatch):
     """Of the real thing: every label is of a token that the target had rejected."""
-    monkeypatch.setattr(recipe, "LIMIT", 12)
+    monkeypatch.setattr(pair_recipe, "LIMIT", 12)
     monkeypatch.setattr(recipe, "STATEMENT", 5)
     told = []
 
@@ -196,11 +195,11 @@ def test_descriptions_give_labelled_tokens(pair, monkeypatch):
         return {place: n == 0 for n, place in enumerate(places)}
 
     monkeypatch.setattr(recipe, "in_false", all_in_false)
-    monkeypatch.setattr(VlmJudgeRecipe, "gathered", lambda self, *_: labelled(None, 0, 0, 0))
+    monkeypatch.setattr(VlmJudgeRecipe, "gathered", lambda self, *_: labelled(None, None, 0))
     made = VlmJudgeRecipe(TrainConfig(out=pair / "x", steps=1, batch_size=4), pair)
     asked = made._asked("train", 5)
     monkeypatch.setattr(recipe, "ends_false", lambda *_: False)
-    states, labels, probs = made.described([p for p, _ in asked], [t for _, t in asked], 0)
+    states, labels, probs = labels_of(made, asked)
     places = sum(len(inside) for _, inside in told)
     assert len(labels) == len(states) == len(probs) == places > 5
     assert states.shape[1] == 16
@@ -208,24 +207,22 @@ def test_descriptions_give_labelled_tokens(pair, monkeypatch):
     assert all(place < len(ids) for ids, inside in told for place in inside)
     # where the target itself ends falsely, nothing is told of the token
     monkeypatch.setattr(recipe, "ends_false", lambda *_: True)
-    _, cleared, _ = made.described([p for p, _ in asked], [t for _, t in asked], 0)
+    _, cleared, _ = labels_of(made, asked)
     assert len(cleared) == places - int(labels.sum())
     assert not cleared.any()
 
 
 def test_the_target_goes_on_with_texts(pair, monkeypatch):
     """As its own greedy answer does, from whatever place on."""
-    monkeypatch.setattr(recipe, "LIMIT", 12)
+    monkeypatch.setattr(pair_recipe, "LIMIT", 12)
     monkeypatch.setattr(recipe, "STATEMENT", 6)
-    monkeypatch.setattr(VlmJudgeRecipe, "gathered", lambda self, *_: labelled(None, 0, 0, 0))
+    monkeypatch.setattr(VlmJudgeRecipe, "gathered", lambda self, *_: labelled(None, None, 0))
     monkeypatch.setattr(recipe, "ends_statement", lambda words, token: False)
     made = VlmJudgeRecipe(TrainConfig(out=pair / "x", steps=1, batch_size=4), pair)
     asked = made._asked("held_out", 3)
-    side = recipe.side_of(made.target)
-    pictures = [Image.fromarray(recipe.draw(p, side)) for p, _ in asked]
     pipe = VlmPipeline.from_pretrained(pair)
-    out = pipe([text for _, text in asked], pictures, max_new_tokens=12)
-    shown = recipe.Questions(pictures, [text for _, text in asked])
+    _, shown = made.shown(asked)
+    out = pipe(shown.texts, shown.pictures, max_new_tokens=12)
     texts = [row[:n] for row, n in zip(out.tokens, (0, 2, 5), strict=True)]
     with torch.inference_mode():
         whole = made.ended(shown, texts)
@@ -239,7 +236,7 @@ def test_what_is_refused(pair):
     with pytest.raises(InputError, match="has no drafter, whose tokens a judge is to learn from"):
         VlmJudgeRecipe(TrainConfig(out=pair / "x", steps=1, batch_size=4), pair / "drafter")
 
-    def harmless(self, pictures, texts, first):
+    def harmless(self, asked, first):
         return torch.zeros(3, 16), torch.zeros(3, dtype=torch.bool), torch.zeros(3)
 
     with pytest.MonkeyPatch.context() as patch:

@@ -34,14 +34,21 @@ def log_ratio(p: Gaussian, q: Gaussian, x: Tensor) -> Tensor:
 
     −∞ where p has no density, as behind a denoising step that adds no noise.
     """
-    moved = ((x - q.mean) / q.std).square() - ((x - p.mean) / p.std).square()
-    ratio = ((q.std / p.std).log() + moved / 2).sum(-1)
+    ours, theirs = (x - p.mean) / p.std, (x - q.mean) / q.std
+    # the difference of their squares, which is rounded alike when the two change places
+    apart, both = theirs - ours, theirs + ours
+    ratio = torch.addcmul((q.std / p.std).log(), apart, both, value=0.5).sum(-1)
     return torch.where((p.std > 0).all(-1), ratio, -torch.inf)
 
 
 def law_at(law: Gaussian, index: Tensor) -> Gaussian:
     """Gather the law at `index [B]` of every row's laws `[B, K, C]`, in float64 `[B, C]`."""
-    return Gaussian(pick(law.mean, index).double(), pick(law.std, index).double())
+    return Gaussian(*parts_at((law.mean, law.std), index))
+
+
+def parts_at(parts: tuple[Tensor, ...], index: Tensor) -> tuple[Tensor, ...]:
+    """Gather what stands at `index [B]` in each of several `[B, K, C]`, in float64 `[B, C]`."""
+    return pick(torch.cat(parts, -1), index).double().chunk(len(parts), -1)
 
 
 def plain_verdict(draft: Draft, scores: Scores, coins: RoundCoins) -> Verdict:
@@ -52,4 +59,4 @@ def plain_verdict(draft: Draft, scores: Scores, coins: RoundCoins) -> Verdict:
 
 def own_draw(law: Gaussian, coins: RoundCoins) -> Tensor:
     """A vector `[B, C]` from each law `[B, C]`: the bonus token, or that of plain sampling."""
-    return law.mean + law.std * coins.normal((law.mean.shape[-1],))
+    return torch.addcmul(law.mean, law.std, coins.normal((law.mean.shape[-1],)))

@@ -109,11 +109,16 @@ class Gains:
         aim = share * self.masses[..., _SHIFT : _SHIFT + 1]
         place = d - torch.special.ndtri((aim / r).clamp(2.0**-1000, 1 - 2.0**-53))
         place = torch.maximum(place, self.border)
+        # h and q, whose middles are d and 0, of which r and −1 is counted
+        zero, goal = torch.zeros_like(d), aim.log()
+        middles, counted = torch.stack([d, zero]), torch.stack([r, zero - 1])
+        uppers, densities = counted / 2, counted / _SQRT_2PI
         for _ in range(16):
-            left = _beyond(place, r, d)
-            slope = (r * _density(place - d) - _density(place)) / left
-            step = (left.log() - aim.log()) / slope
-            place = torch.maximum(place + torch.where(step < 0, step, 0.0), self.border)
+            s = place - middles
+            left = (uppers * torch.special.erfc(s * math.sqrt(0.5))).sum(0)
+            slope = (densities * (s.square() * -0.5).exp()).sum(0)
+            step = (left.log() - goal) * left / slope
+            place = torch.maximum(place + torch.fmin(step, zero), self.border)
         return place
 
 
@@ -144,6 +149,8 @@ def race(
     """
     entries, size = p.mean.shape[1:]
     needed = needed & (weight > 0)
+    if not needed.any():
+        return torch.zeros_like(needed), torch.zeros_like(p.mean)
     r = torch.where(needed, weight, 1.0)
     noisy = (p.std > 0).all(-1)
     gains = Gains.between(_sound(p, needed & noisy), _sound(q, needed), r)
@@ -156,7 +163,7 @@ def race(
     numbers = torch.arange(entries, device=r.device).expand(len(r), -1)
     undecided, stands, value = needed, torch.zeros_like(needed), torch.zeros_like(p.mean)
     attempt = 0
-    while undecided.any():
+    while not attempt or undecided.any():
         which = coins.draw(masses, numbers + 2 * attempt * _APART)
         noise = coins.normal((entries, size + 1), (attempt + 1) * _APART)
         x = gains.draw(which, noise)
@@ -182,10 +189,6 @@ def _sound(law: Gaussian, real: Tensor) -> Gaussian:
     return Gaussian(mean, std + (~real)[..., None])
 
 
-def _density(x: Tensor) -> Tensor:
-    return (-x.square() / 2).exp() / _SQRT_2PI
-
-
 def _upper(x: Tensor) -> Tensor:
     """The mass of a standard normal law above x."""
     return torch.special.erfc(x / math.sqrt(2)) / 2
@@ -208,12 +211,12 @@ def _ring(share: Tensor, outside: Tensor) -> Tensor:
     The log of the equation is concave in w: Newton's steps come from the far side and never pass.
     """
     aim = share.clamp_min(2.0**-1000).log()
+    rest = 0.5 - aim
     root = (-aim).clamp_min(0).sqrt()
     w = torch.where(
         outside, 1 + math.sqrt(2) * root, torch.maximum(1 - root, share * math.exp(-0.5))
     )
     for _ in range(8):
-        slope = 1 / w - w
-        step = (w.log() + (1 - w.square()) / 2 - aim) / slope
-        w = torch.where(slope == 0, w, w - step)
+        step = torch.addcmul(w.log() + rest, w, w, value=-0.5) / (1 / w - w)
+        w = w - step.nan_to_num(0.0, 0.0, 0.0)  # at 1, where it is level, it has arrived
     return w

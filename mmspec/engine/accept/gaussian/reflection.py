@@ -14,7 +14,7 @@ from ...coins import RoundCoins
 from ...draft import Draft, Scores, Verdict
 from ...laws import Contract, Gaussian, Law
 from ..chain import accepted_prefix, pick, prefix_verdict
-from .base import law_at, log_ratio, normal_laws, own_draw, plain_verdict
+from .base import law_at, log_ratio, normal_laws, own_draw, parts_at, plain_verdict
 
 TRIES = 32  # draws from p at a time
 _ROUNDED = 32  # ulp of the laws: a deviation is the exp of some 20, and is rounded as often
@@ -41,10 +41,13 @@ class ReflectionRule:
         q.std = torch.where((p.std - std).abs() <= same * p.std, p.std, std)
         ok = coins.accept(log_ratio(p, q, x).exp(), draft.lengths)
         accepted = accepted_prefix(ok, draft)
-        own = own_draw(law_at(scores.gaussian, accepted), coins)
-        at = accepted.clamp_max(draft.nodes - 1)
-        fell, mirror = accepted < draft.lengths, Mirror(law_at(p, at), law_at(q, at))
-        token = torch.where(fell[:, None], mirror.draw(pick(x, at), fell, coins), own)
+        mine = law_at(scores.gaussian, accepted)
+        token, fell = own_draw(mine, coins), accepted < draft.lengths
+        if fell.any():
+            at = accepted.clamp_max(draft.nodes - 1)
+            mean, std, drafted = parts_at((q.mean, q.std, x), at)
+            mirrored = Mirror(mine, Gaussian(mean, std)).draw(drafted, fell, coins)
+            token = torch.where(fell[:, None], mirrored, token)
         return prefix_verdict(draft, accepted, token.to(draft.tokens))
 
 
@@ -83,20 +86,21 @@ class Mirror:
             x: what fell `[B, C]`.
             coins: of verification, whose normal numbers from C on are not yet used.
         """
-        y = self.p.mean + self.p.std * self._turned((x - self.q.mean) / self.q.std)
+        turned = self._turned((x - self.q.mean) / self.q.std)
+        y = torch.addcmul(self.p.mean, self.p.std, turned)
         wanted, given = self._shares(x[:, None], y[:, None])
         # a law without noise is drawn as it is: all of it is left over
         noisy = (self.p.std > 0).all(-1, keepdim=True)
         chance = torch.where(noisy & (wanted < _SURE * given), wanted / given, 1.0)
-        numbers = torch.arange(TRIES, device=x.device).expand(len(x), -1)
-        stands = _toss(chance, numbers[:, :1], coins)[:, 0]
+        stands = _toss(chance, 0, coins)[:, 0]
         open_, first, size = fell & ~stands, 1, x.shape[-1]
         while open_.any():
+            numbers = torch.arange(first, first + TRIES, device=x.device).expand(len(x), -1)
             xi = coins.normal((TRIES, size), size * first)
-            tried = self.p.mean[:, None] + self.p.std[:, None] * xi
+            tried = torch.addcmul(self.p.mean[:, None], self.p.std[:, None], xi)
             turned = self.q.mean[:, None] + self.q.std[:, None] * self._turned(xi)
             wanted, given = self._shares(turned, tried)
-            hits = _toss((wanted - given).clamp_min(0), numbers + first, coins)
+            hits = _toss((wanted - given).clamp_min(0), numbers, coins)
             hit = open_ & hits.any(1)
             y = torch.where(hit[:, None], pick(tried, hits.long().argmax(1)), y)
             open_, first = open_ & ~hit, first + TRIES
@@ -105,12 +109,13 @@ class Mirror:
     def _turned(self, xi: Tensor) -> Tensor:
         """Deviations `[B, C]` or `[B, n, C]`, their part along e the other way round."""
         e = self.e if xi.ndim == 2 else self.e[:, None]
-        return xi - 2 * (e * xi).sum(-1, keepdim=True) * e
+        return torch.addcmul(xi, (e * xi).sum(-1, keepdim=True), e, value=-2)
 
     def _shares(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """f / p and g / p `[B, n]` at `y [B, n, C]`, the mirror image of `x [B, n, C]`."""
         p, q = (Gaussian(law.mean[:, None], law.std[:, None]) for law in (self.p, self.q))
-        return _short(-log_ratio(p, q, y)), _short(log_ratio(p, q, x))
+        behind, fallen = log_ratio(p, q, torch.cat([y, x], 1)).chunk(2, 1)
+        return _short(-behind), _short(fallen)
 
 
 def _short(log_share: Tensor) -> Tensor:
@@ -118,7 +123,7 @@ def _short(log_share: Tensor) -> Tensor:
     return -torch.expm1(log_share).clamp_max(0)
 
 
-def _toss(chance: Tensor, numbers: Tensor, coins: RoundCoins) -> Tensor:
+def _toss(chance: Tensor, numbers: int | Tensor, coins: RoundCoins) -> Tensor:
     """True with probability `chance [B, n]`, by draws of these numbers; of no number, always."""
     chance = chance.nan_to_num(1.0)
     return coins.draw(torch.stack([chance, 1 - chance], -1), numbers) == 0

@@ -24,7 +24,7 @@ _NAMES = (
     ("model.", ""),
 )
 MASKS = ("mask_token_id", "pard_token", "ptd_token_id")  # of P-EAGLE's writers
-_MAP = ("d2t", "t2d")
+MAP = ("d2t", "t2d")
 OFFICIAL = {"LlamaForCausalLM", "LlamaEagle3DraftModel"}  # the authors' and NeMo's
 SPECFORGE = {
     "LlamaForCausalLMEagle3",
@@ -37,7 +37,7 @@ SPECFORGE = {
 def is_eagle3(files: HeadFiles) -> bool:
     """True for a layer that reads embedding and hidden state side by side."""
     tensors = files.renamed(*_NAMES).tensors
-    mapped = "fc.weight" in tensors and tensors.keys() >= set(_MAP)
+    mapped = "fc.weight" in tensors and tensors.keys() >= set(MAP)
     named = bool(SPECFORGE & set(files.config.get("architectures") or ()))
     return "layers.0.hidden_norm.weight" in tensors or mapped or named
 
@@ -93,7 +93,7 @@ def read_eagle3(files: HeadFiles, own: Mapping[str, Any] | None = None) -> Publi
         mask if parallel else None,
         _block(config, own) if parallel else 1,
     )
-    files.load(network, _MAP)
+    files.load(network, MAP)
     return PublishedHead(
         network,
         str(own["format"]),

@@ -20,6 +20,9 @@ from ..published.sizes import HeadSizes
 SAFETENSORS = ("model.safetensors", "medusa_lm_head.safetensors", "hydra_lm_head.safetensors")
 PICKLES = ("pytorch_model.bin", "medusa_lm_head.pt", "hydra_lm_head.pt", "model.bin")
 
+Layout = tuple[dict[str, Any], dict[str, Tensor], str]
+"""Configuration, tensors, and the name of the file that they go into."""
+
 _PREDICTION = re.compile(
     r"(mtp\.)fc\.weight|(mtp_layers\.\d+\.)input_proj\.weight|(.+\.)eh_proj\.weight"
 )

@@ -2,6 +2,9 @@
 
 The authors' files say nothing of the sizes of the last two's decoder layer: it is built from the
 target's configuration, and so are these heads when they meet their target.
+
+Heads that were trained here may draft some of the target's tokens alone. The authors have no such
+heads; their tokens are in `d2t` and `t2d`, as of EAGLE-3.
 """
 
 from __future__ import annotations
@@ -14,6 +17,8 @@ from ..published.head import PublishedHead
 from ..published.hydra import HydraNetwork, PrefixHydraNetwork
 from ..published.rotary import HeadRotary
 from ..published.sizes import HeadSizes
+from ..published.vocabulary import DraftVocabulary
+from .eagle3 import MAP, vocabulary
 from .files import HeadFiles
 
 PREFIX = "prefix_embeding_layer."
@@ -56,8 +61,11 @@ def read_hydra(files: HeadFiles) -> PublishedHead:
 def _mlp(files: HeadFiles) -> PublishedHead:
     heads, blocks, width, vocab = _counts(files)
     network = HydraNetwork(heads, blocks, width, vocab)
-    files.load(network)
-    return PublishedHead(network, "hydra", files.config, width, vocab_size=vocab, length=heads)
+    files.load(network, MAP)
+    own, vocab = _drafted(files, vocab)
+    return PublishedHead(
+        network, "hydra", files.config, width, vocabulary=own, vocab_size=vocab, length=heads
+    )
 
 
 def _prefix_mlp(files: HeadFiles) -> PublishedHead:
@@ -67,13 +75,15 @@ def _prefix_mlp(files: HeadFiles) -> PublishedHead:
     heads, blocks, width, vocab = _counts(files)
     sizes, rotary = _layer(files, f"{PREFIX}layers.0.")
     network = PrefixHydraNetwork(heads, blocks, vocab, sizes)
-    files.load(network)
+    files.load(network, MAP)
+    own, vocab = _drafted(files, vocab)
     return PublishedHead(
         network,
         "hydra prefix-mlp",
         files.config,
         width,
         rotary=rotary,
+        vocabulary=own,
         vocab_size=vocab,
         length=heads,
         sized=rotary is not None,
@@ -119,6 +129,15 @@ def _counts(files: HeadFiles) -> tuple[int, int, int, int]:
     parts = [name.split(".") for name in files.tensors if name.startswith("hydra_mlp.")]
     vocab, width = files.shape("hydra_lm_head.0.weight")
     return len({part[1] for part in parts}), len({part[2] for part in parts}), width, vocab
+
+
+def _drafted(files: HeadFiles, rows: int) -> tuple[DraftVocabulary | None, int]:
+    """The tokens that heads with so many rows of output draft, and the target's vocabulary V."""
+    if MAP[0] not in files.tensors:
+        return None, rows
+    size = files.config.get("vocab_size")
+    own = vocabulary(files, rows, size)
+    return own, rows if own is None else own.size
 
 
 def _layer(files: HeadFiles, prefix: str) -> tuple[HeadSizes, HeadRotary | None]:

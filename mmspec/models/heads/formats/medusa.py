@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import torch
 
@@ -13,7 +14,7 @@ from ....errors import InputError
 from ..published.head import PublishedHead
 from ..published.medusa import MedusaNetwork
 from ..published.vocabulary import DraftVocabulary
-from .files import HeadFiles
+from .files import HeadFiles, Layout
 
 _HEAD = re.compile(r"(\d+)\.(\d+)\.")
 _VLLM = re.compile(r"blocks\.(\d+)\.layers\.(\d+)\.(weight|bias)|lm_heads\.(\d+)\.weight")
@@ -86,3 +87,35 @@ def _numbered(files: HeadFiles) -> HeadFiles:
         new = f"{output}.{blocks}.weight" if output else f"{head}.{block}.linear.{what}"
         tensors[new] = value
     return HeadFiles(files.folder, files.config, tensors, files.files)
+
+
+def medusa_layout(head: PublishedHead, verifier: dict[str, Any]) -> Layout:
+    """The authors' files, or vLLM's of heads that draft some tokens alone."""
+    network, own = head.network, head.vocabulary
+    assert isinstance(network, MedusaNetwork)
+    blocks, tensors = len([*network.head(0).children()]) - 1, dict(network.state_dict())
+    if own is None:
+        config = {
+            "medusa_num_heads": network.count,
+            "medusa_num_layers": blocks,
+            "base_model_name_or_path": verifier.get("name_or_path"),
+        }
+        return config, tensors, "medusa_lm_head.safetensors"
+    named = {"token_map": own.ids}
+    for name, value in tensors.items():
+        number, place, rest = name.split(".", 2)
+        if int(place) == blocks:
+            named[f"lm_heads.{number}.{rest}"] = value
+        else:
+            named[f"blocks.{number}.layers.{place}.{rest.removeprefix('linear.')}"] = value
+    config = {
+        "architectures": ["MedusaModel"],
+        "model_type": "medusa",
+        "hidden_size": head.target_size,
+        "num_heads": network.count,
+        "num_hidden_layers": blocks,
+        "medusa_fc_bias": "0.0.linear.bias" in tensors,
+        "vocab_size": own.size,
+        "truncated_vocab_size": len(own.ids),
+    }
+    return config, named, "model.safetensors"

@@ -15,6 +15,7 @@ from ..fit import TargetFit
 from ..published.dflash import DFlashNetwork
 from ..published.eagle1 import EagleNetwork, MsdNetwork
 from ..published.eagle3 import Eagle3Network
+from ..published.falcon import FalconNetwork
 from ..published.flash import FlashNetwork
 from ..published.head import FIT, PublishedHead
 from ..published.hydra import HydraNetwork
@@ -27,6 +28,7 @@ from ..published.vispec import ViSpecNetwork
 from ..published.vocabulary import DraftVocabulary
 
 STD = 0.02  # of first weights
+OPEN = 3.0  # bias of a gate that lets 0.95 pass
 
 
 class NewHead:
@@ -90,6 +92,10 @@ class NewHead:
         counts[torch.tensor(end if end is not None else [], dtype=torch.long)] = torch.inf
         ids = counts.argsort(descending=True, stable=True)[:count].sort().values
         return DraftVocabulary(ids - torch.arange(count), size)
+
+    def output_of(self, own: DraftVocabulary | None) -> Tensor:
+        """Rows `[Vd, Ht]` of the target's output layer for the tokens that a head drafts."""
+        return self.output if own is None else self.output[own.ids.to(self.output.device)]
 
     def head(
         self,
@@ -163,6 +169,22 @@ def flash(new: NewHead, latents: int = 64, block: int = 5) -> PublishedHead:
     return made
 
 
+def falcon(new: NewHead, block: int = 2) -> PublishedHead:
+    """Falcon; the hidden state that comes in goes out again for a start, where it is small."""
+    network = FalconNetwork(new.sizes, None, block)
+    made, width = new.head(network, "falcon"), new.config["hidden_size"]
+    with torch.no_grad():
+        for name, weight in network.lstm.named_parameters():
+            inputs, _, cell, outputs = weight.chunk(4)
+            if name.startswith("weight"):
+                nn.init.normal_(weight, std=STD)
+                cell[:, -width:] += torch.eye(width)
+            elif name.startswith("bias_ih"):  # both gates are open
+                inputs.fill_(OPEN)
+                outputs.fill_(OPEN)
+    return made
+
+
 def eagle3(new: NewHead, num_layers: int = 1, vocabulary: int = 0) -> PublishedHead:
     """EAGLE-3; its output layer begins as the target's.
 
@@ -171,7 +193,7 @@ def eagle3(new: NewHead, num_layers: int = 1, vocabulary: int = 0) -> PublishedH
     """
     reads = tuple(sorted({*spread(3, new.layers)}))
     width, own = new.config["hidden_size"], new.most(vocabulary)
-    output = new.output if own is None else new.output[own.ids.to(new.output.device)]
+    output = new.output_of(own)
     network = Eagle3Network(new.sizes, len(reads), width, None, len(output), num_layers)
     made = new.head(network, "eagle3", reads, None, own, draft_vocab_size=len(output))
     with torch.no_grad():
@@ -179,8 +201,14 @@ def eagle3(new: NewHead, num_layers: int = 1, vocabulary: int = 0) -> PublishedH
     return made
 
 
-def dflash(new: NewHead, block: int = 8, num_layers: int = 2, joined: int = 3) -> PublishedHead:
-    """DFlash; `block` places, the last committed token's among them."""
+def dflash(
+    new: NewHead, block: int = 8, num_layers: int = 2, joined: int = 3, vocabulary: int = 0
+) -> PublishedHead:
+    """DFlash; `block` places, the last committed token's among them.
+
+    Args:
+        vocabulary: see `eagle3`; of fewer tokens than the target's it has an output layer.
+    """
     reads = tuple(sorted({*spread(joined, new.layers)}))
     text: Any = new.target.config.get_text_config()
     ends = text.pad_token_id, text.eos_token_id, 0
@@ -188,30 +216,50 @@ def dflash(new: NewHead, block: int = 8, num_layers: int = 2, joined: int = 3) -
     width = new.config["hidden_size"]
     if block < 2:
         raise ValueError(f"block must be 2 or more, not {block}: its first place is no draft")
-    network = DFlashNetwork(new.sizes, len(reads), width, block, mask, num_layers)
-    return new.head(network, "dflash", reads, block - 1)
-
-
-def medusa(new: NewHead, heads: int = 4, blocks: int = 1) -> PublishedHead:
-    """Medusa; the output layers begin as the target's, and the blocks pass everything on."""
-    vocab, width = new.config["vocab_size"], new.config["hidden_size"]
-    network = MedusaNetwork(heads, blocks, width, vocab)
-    made = new.head(network, "medusa", length=heads)
-    with torch.no_grad():
-        for weight in network.parameters():
-            weight.copy_(new.output) if weight.shape == new.output.shape else weight.zero_()
+    own = new.most(vocabulary)
+    drafted = None if own is None else len(own.ids)
+    how = block, mask, num_layers, None, drafted
+    network = DFlashNetwork(new.sizes, len(reads), width, *how)
+    made = new.head(network, "dflash", reads, block - 1, own)
+    if own is not None:
+        with torch.no_grad():
+            network.lm_head.weight.copy_(new.output_of(own))
     return made
 
 
-def hydra(new: NewHead, heads: int = 4, blocks: int = 1) -> PublishedHead:
-    """Hydra; it begins as the target's output layer on its hidden state."""
-    vocab, width = new.config["vocab_size"], new.config["hidden_size"]
-    network = HydraNetwork(heads, blocks, width, vocab)
-    made = new.head(network, "hydra", length=heads)
+def medusa(new: NewHead, heads: int = 4, blocks: int = 1, vocabulary: int = 0) -> PublishedHead:
+    """Medusa; the output layers begin as the target's, and the blocks pass everything on.
+
+    Args:
+        vocabulary: see `eagle3`.
+    """
+    width, own = new.config["hidden_size"], new.most(vocabulary)
+    output = new.output_of(own)
+    network = MedusaNetwork(heads, blocks, width, len(output))
+    made = new.head(network, "medusa", length=heads, vocabulary=own)
     with torch.no_grad():
+        for number in range(heads):
+            *rest, last = network.head(number).children()
+            last.get_parameter("weight").copy_(output)
+            for weight in (weight for block in rest for weight in block.parameters()):
+                weight.zero_()
+    return made
+
+
+def hydra(new: NewHead, heads: int = 4, blocks: int = 1, vocabulary: int = 0) -> PublishedHead:
+    """Hydra; it begins as the target's output layer on its hidden state.
+
+    Args:
+        vocabulary: see `eagle3`.
+    """
+    width, own = new.config["hidden_size"], new.most(vocabulary)
+    output = new.output_of(own)
+    network = HydraNetwork(heads, blocks, width, len(output))
+    made = new.head(network, "hydra", length=heads, vocabulary=own)
+    with torch.no_grad():
+        for layer in network.hydra_lm_head:
+            layer.get_parameter("weight").copy_(output)
         for name, weight in network.named_parameters():
-            if weight.shape == new.output.shape:
-                weight.copy_(new.output)
             if name.endswith("0.res_connection.weight"):
                 weight[:, :width] += torch.eye(width)
     return made
@@ -243,5 +291,17 @@ def spread(count: int, layers: int) -> list[int]:
 
 MAKERS: dict[str, Callable[..., PublishedHead]] = {
     made.__name__: made
-    for made in (eagle, msd, vispec, specvlm, flash, eagle3, dflash, medusa, hydra, longspec)
+    for made in (
+        eagle,
+        msd,
+        vispec,
+        specvlm,
+        flash,
+        falcon,
+        eagle3,
+        dflash,
+        medusa,
+        hydra,
+        longspec,
+    )
 }

@@ -19,6 +19,7 @@ from .eagle import (
     read_vispec,
 )
 from .eagle3 import is_eagle3, read_eagle3
+from .falcon import is_falcon, read_falcon
 from .files import HeadFiles
 from .hydra import is_hydra, read_hydra
 from .longspec import is_longspec, read_longspec
@@ -58,6 +59,7 @@ FORMATS = (
     HeadFormat("DSpark", ("dspark",), is_deepspec, read_dflash),
     HeadFormat("ViSpec", ("vispec",), is_vispec, read_vispec),
     HeadFormat("EAGLE-3", ("eagle3", "peagle"), is_eagle3, read_eagle3),
+    HeadFormat("Falcon", ("falcon",), is_falcon, read_falcon),
     HeadFormat("LongSpec", ("longspec",), is_longspec, read_longspec),
     HeadFormat("Medusa", ("medusa",), is_medusa, read_medusa),
     HeadFormat("Hydra", ("hydra",), is_hydra, read_hydra),

@@ -20,6 +20,7 @@ from ..published.attention import HeadAttention
 from ..published.dflash import DFlashNetwork
 from ..published.eagle1 import EagleNetwork, MsdNetwork
 from ..published.eagle3 import Eagle3Network
+from ..published.falcon import FalconNetwork
 from ..published.head import FIT, PublishedHead
 from ..published.hydra import HydraNetwork, PrefixHydraNetwork
 from ..published.longspec import LongSpecNetwork
@@ -27,9 +28,11 @@ from ..published.medusa import MedusaNetwork
 from ..published.mtp import MtpNetwork
 from ..published.sizes import HeadSizes
 from ..published.specvlm import SpecVlmNetwork
+from .files import Layout
 from .hydra import dropped
+from .medusa import medusa_layout
 from .speculators import LAYER, envelope
-from .write_mtp import Layout, mtp_formats
+from .write_mtp import mtp_formats
 
 
 def write_head(
@@ -71,15 +74,19 @@ def formats_of(head: PublishedHead) -> dict[str, Callable[[PublishedHead, dict[s
     if isinstance(network, Eagle3Network):
         return {"eagle3": _eagle3, "speculators": _speculators}
     if isinstance(network, DFlashNetwork):
+        if head.vocabulary is not None and network.correction is None:  # z-lab's has no map then
+            return {"speculators": _speculators, "dflash": _dflash}
         return {"dflash": _dflash, "speculators": _speculators}
     if isinstance(network, MtpNetwork):
         return mtp_formats(head)
     if head.format == "hydra eagle-attn":
         return {"hydra": _eagle_attn}
+    if isinstance(network, FalconNetwork):
+        return {"falcon": _falcon}
     if isinstance(network, EagleNetwork):
         return {"eagle" if type(network) in (EagleNetwork, MsdNetwork) else head.format: _eagle}
     if isinstance(network, MedusaNetwork):
-        return {"medusa": _medusa}
+        return {"medusa": medusa_layout}
     if isinstance(network, LongSpecNetwork):
         return {"longspec": _longspec}
     assert isinstance(network, HydraNetwork)
@@ -132,6 +139,19 @@ def _eagle(head: PublishedHead, verifier: dict[str, Any]) -> Layout:
         config["draft_method"] = "msd"
     if isinstance(network, SpecVlmNetwork):
         config["compressor_choice"] = network.saved
+    return config, tensors_of(head), "model.safetensors"
+
+
+def _falcon(head: PublishedHead, verifier: dict[str, Any]) -> Layout:
+    network = head.network
+    assert isinstance(network, FalconNetwork)
+    config = {
+        **layer_config(head),
+        "architectures": ["LlamaForCausalLM"],
+        "k_mask": network.block,
+        "bias": network.lstm.bias,
+        "qkv_bias": sizes_of(network).qkv_bias,
+    }
     return config, tensors_of(head), "model.safetensors"
 
 
@@ -277,19 +297,6 @@ def _longspec(head: PublishedHead, verifier: dict[str, Any]) -> Layout:
     return config, tensors_of(head), "model.safetensors"
 
 
-def _medusa(head: PublishedHead, verifier: dict[str, Any]) -> Layout:
-    network = head.network
-    assert isinstance(network, MedusaNetwork)
-    if head.vocabulary is not None:
-        raise InputError("Medusa's own layout has no map of tokens; this head drafts some alone")
-    config = {
-        "medusa_num_heads": network.count,
-        "medusa_num_layers": len(network[0]) - 1,  # type: ignore[arg-type]
-        "base_model_name_or_path": verifier.get("name_or_path"),
-    }
-    return config, tensors_of(head), "medusa_lm_head.safetensors"
-
-
 def _eagle_attn(head: PublishedHead, verifier: dict[str, Any]) -> Layout:
     config, tensors, _ = _eagle(head, verifier)
     config |= {
@@ -315,4 +322,6 @@ def _hydra(head: PublishedHead, verifier: dict[str, Any]) -> Layout:
     if isinstance(network, PrefixHydraNetwork):
         config = {**layer_config(head), **config, "hydra_head_arch": "prefix-mlp"}
         tensors = {dropped(name): value for name, value in tensors.items()}
+    if head.vocabulary is not None:
+        config |= {"vocab_size": head.vocabulary.size, "draft_vocab_size": len(head.vocabulary.ids)}
     return config, tensors, "hydra_lm_head.safetensors"

@@ -14,11 +14,9 @@ from torch import Tensor
 from ..published.experts import MixtureOfExperts
 from ..published.head import PublishedHead
 from ..published.mtp import MtpNetwork
+from .files import Layout
 from .mtp import NEXTN, SPECULATORS, renamed
 from .speculators import LAYER, envelope
-
-Layout = tuple[dict[str, Any], dict[str, Tensor], str]
-"""Configuration, tensors, and the name of the file that they go into."""
 
 KEYS = (
     *LAYER,

@@ -89,7 +89,7 @@ class PublishedDecoder:
         rows = torch.arange(len(columns), device=columns.device)[:, None]
         return cos[rows, columns], sin[rows, columns]
 
-    def cache(self, rows: int, slots: int) -> KVCache:
+    def cache(self, rows: int, slots: int, room: int | None = None) -> KVCache:
         """An empty cache for `rows` rows of at most `slots` tokens."""
         sizes = self.layers[0].self_attn.sizes
         kv, dim = sizes.num_key_value_heads, sizes.head_dim

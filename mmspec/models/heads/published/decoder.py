@@ -15,10 +15,12 @@ from .eagle1 import EagleNetwork
 from .eagle3 import Eagle3Network
 from .eagle_decoder import (
     PublishedEagleDecoder,
+    PublishedFalconDecoder,
     PublishedFlashDecoder,
     PublishedPEagleDecoder,
     PublishedPrefixDecoder,
 )
+from .falcon import FalconNetwork
 from .flash import FlashNetwork
 from .head import PublishedHead
 from .hydra import HydraNetwork, PrefixHydraNetwork
@@ -82,7 +84,7 @@ class PublishedPathDecoder(PublishedDecoder):
             path: from the last committed token on.
         """
         if isinstance(self.network, HydraNetwork):
-            return self.network(before, path)
+            return self.spread(self.network(before, path))
         return self.spread(self.network.head(path.shape[-2] - 1)(before))
 
     def logits(self, hidden: Tensor) -> Tensor:
@@ -96,6 +98,8 @@ def published_decoder(head: PublishedHead, target: CausalDecoder) -> PublishedDe
         InputError: it was made for another target.
     """
     network = head.network
+    if isinstance(network, FalconNetwork):
+        return PublishedFalconDecoder(head, target)
     if isinstance(network, FlashNetwork):
         return PublishedFlashDecoder(head, target)
     if isinstance(network, Eagle3Network) and network.mask_token_id is not None:

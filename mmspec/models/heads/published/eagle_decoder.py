@@ -19,6 +19,7 @@ from .attention import Attend
 from .base_decoder import PublishedDecoder
 from .eagle1 import EagleNetwork
 from .eagle3 import Eagle3Network
+from .falcon import FalconNetwork
 from .flash import FlashNetwork
 from .head import PublishedHead
 from .hydra import PrefixHydraNetwork
@@ -179,6 +180,12 @@ class PublishedFlashDecoder(PublishedEagleDecoder):
     network: FlashNetwork
 
 
+class PublishedFalconDecoder(PublishedEagleDecoder):
+    """A Falcon head, for `FalconModel`."""
+
+    network: FalconNetwork
+
+
 class PublishedPrefixDecoder(PublishedEagleDecoder):
     """Hydra's heads with a prefix layer, for `PrefixHydraModel`."""
 
@@ -194,7 +201,7 @@ class PublishedPrefixDecoder(PublishedEagleDecoder):
 
     def ahead(self, before: Tensor, path: Tensor) -> Tensor:
         """Logits behind a path, see `PublishedPathDecoder`; `before` is what `forward` gave."""
-        return self.network(before, path)
+        return self.spread(self.network(before, path))
 
     def logits(self, hidden: Tensor) -> Tensor:
         return hidden  # they are logits already

@@ -17,6 +17,7 @@ from .correction import DominoHead, MarkovHead
 from .dflash import DFlashNetwork
 from .eagle1 import EagleNetwork, MsdNetwork
 from .eagle3 import Eagle3Network
+from .falcon import FalconNetwork
 from .flash import FlashNetwork
 from .hydra import HydraNetwork, PrefixHydraNetwork
 from .longspec import LongSpecNetwork
@@ -35,6 +36,7 @@ METHODS: dict[type[nn.Module], str] = {
     ViSpecNetwork: "vispec",
     SpecVlmNetwork: "specvlm",
     FlashNetwork: "flash",
+    FalconNetwork: "falcon",
     MedusaNetwork: "medusa",
     HydraNetwork: "hydra",
     PrefixHydraNetwork: "hydra",
@@ -100,7 +102,7 @@ class PublishedHead(nn.Module):
     def block_size(self) -> int:
         """Tokens that a call reads beyond the draft's root at most."""
         network = self.network
-        if isinstance(network, Eagle3Network | FlashNetwork):
+        if isinstance(network, Eagle3Network | FlashNetwork | FalconNetwork):
             return network.block
         return network.block_size if isinstance(network, DFlashNetwork) else 0
 

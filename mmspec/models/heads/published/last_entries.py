@@ -40,8 +40,7 @@ class LastEntries:
     def __init__(self, decoder: CausalDecoder) -> None:
         self.decoder = decoder
         name, self._last = type(decoder.model).__name__, len(decoder.layers) - 1
-        kinds = getattr(decoder.config, "layer_types", None) or ()
-        if "sliding" in kinds[-1] if kinds else decoder.masks.window is not None:
+        if decoder.masks.slides(decoder.config, self._last):
             raise InputError(
                 f"the last layer of {name} has a sliding window; a drafter that attends to its "
                 "keys needs those of all tokens: choose another method"

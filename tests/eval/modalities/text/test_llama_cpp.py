@@ -8,6 +8,7 @@ import sys
 import types
 from pathlib import Path
 
+import gguf_files
 import pytest
 import texts
 import torch
@@ -32,7 +33,7 @@ def file(tmp_path_factory):
     """A tiny model in GGUF, which transformers reads."""
     words = texts.tokenizer()
     path = tmp_path_factory.mktemp("gguf") / "tiny.gguf"
-    return texts.write_gguf(path, texts.model(words).float(), words)
+    return gguf_files.write_gguf(path, texts.model(words).float(), words)
 
 
 @pytest.fixture
@@ -254,7 +255,7 @@ def test_prompts_of_several_batches(tmp_path, monkeypatch):
     """The package reads 512 tokens at once."""
     monkeypatch.setattr(texts, "POSITIONS", 2048)
     words = texts.tokenizer()
-    file = texts.write_gguf(tmp_path / "long.gguf", texts.model(words).float(), words)
+    file = gguf_files.write_gguf(tmp_path / "long.gguf", texts.model(words).float(), words)
     pipe = mmspec.TextPipeline.from_pretrained(file)
     told = [[{"role": "user", "content": "the cat saw the dog. " * 150}]]
     plain = pipe(told, max_new_tokens=20)

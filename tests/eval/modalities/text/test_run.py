@@ -116,10 +116,40 @@ def test_categories_add_up_to_the_row(finished):
             assert dogs.speedup_median == pytest.approx(each[0] / each[1])
 
 
+def test_rows_are_compared_with_transformers_and_with_bare_passes(finished):
+    rows, speed = Report.read(finished).methods, lines(finished, "speed")
+
+    def per_token(name: str) -> list[float]:
+        own = {x["index"]: x for x in speed if x["method"] == name}
+        return [own[n]["decode_seconds"] / sum(own[n]["stats"]["emitted"]) for n in range(3)]
+
+    for name, row in rows.items():
+        if row.role == "peer":
+            assert (row.over_transformers, row.engine_efficiency) == (None, None)
+            continue
+        theirs = per_token(f"transformers:plain@{row.call}")
+        ratios = [a / b for a, b in zip(theirs, per_token(name), strict=True)]
+        assert row.over_transformers.value == pytest.approx(statistics.median(ratios))
+        assert row.over_transformers.ci95 is None  # three pairs prove nothing
+        assert row.ideal_speedup > 0
+        assert row.engine_efficiency > 0
+    for line in speed:
+        if line["method"].startswith("transformers:"):
+            continue
+        costs = {int(n): seconds for n, seconds in line["costs"]["target"].items()}
+        calls = len(line["stats"]["rounds"])
+        # each call is at least one of the passes that were measured beside it
+        assert line["bare_seconds"] >= min(costs.values()) * calls * (1 - 1e-9)
+
+
 def test_pages_show_categories_and_texts(finished):
     page = (finished / "report.md").read_text()
     assert "By category" in page
     assert "| cats" in page
+    assert "by category and position" in page
+    assert "token-recycling@greedy: cats" in page
+    assert "over transformers" in page
+    assert "efficiency" in page
     html = (finished / "report.html").read_text()
     assert "the cat saw" in html
 

@@ -88,7 +88,7 @@ def test_the_pipeline_that_it_is_made_of_still_sees(pipe, items):
 
 
 def test_which_methods_look():
-    looking = {"draft", "tree", "eagle", "eagle3", "vispec", "specvlm", "msd", "flash"}
+    looking = {"draft", "tree", "eagle", "eagle3", "vispec", "specvlm", "msd", "flash", "falcon"}
     others = {
         "plain",
         "prompt-lookup",

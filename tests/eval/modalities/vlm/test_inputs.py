@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from PIL import Image
-from processors import CPU, processor
+from processors import Reader, processor
 
 from mmspec.cli.main import main
 from mmspec.cli.options import add_background
@@ -26,7 +26,8 @@ from mmspec.picture import BACKGROUND
 def pipe_of(family: str, drafter: str | None = None) -> SimpleNamespace:
     """The parts of a pipeline that are looked at."""
     config = SimpleNamespace(vision_config=SimpleNamespace(image_size=32))
-    model = SimpleNamespace(**vars(CPU), config=config)
+    model = Reader()
+    model.config = config
     own = None if drafter is None else processor(drafter)
     return SimpleNamespace(processor=processor(family), drafter_processor=own, model=model)
 

@@ -148,7 +148,7 @@ def timeless(folder: Path) -> list[str]:
     """The samples without their times, sorted, as text."""
     out = []
     for line in map(json.loads, (folder / "samples.jsonl").read_text().splitlines()):
-        for name in (*TIMES, "date", "checksum"):
+        for name in (*TIMES, "bare_seconds", "costs", "date", "checksum"):
             line.pop(name, None)
         for name in ("seconds", "latency"):
             line.get("stats", {}).pop(name, None)

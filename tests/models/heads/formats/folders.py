@@ -293,6 +293,22 @@ def longspec(folder, *, qkv_bias=False, **config):
     return write(folder, config, tensors), config, tensors
 
 
+def falcon(folder, *, block=2, bias=True, embeds=False, layers=1, **config):
+    """Falcon's, the LSTM under the names that torch has for it."""
+    tensors = {}
+    for n, inputs in enumerate((2 * H, H)):
+        tensors[f"lstm.weight_ih_l{n}"] = 3 * rand(4 * H, inputs)
+        tensors[f"lstm.weight_hh_l{n}"] = rand(4 * H, H)
+        if bias:
+            tensors |= {f"lstm.bias_{kind}_l{n}": rand(4 * H) for kind in ("ih", "hh")}
+    if embeds:
+        tensors["embed_tokens.weight"] = rand(V, H)
+    for n in range(layers):
+        tensors |= layer(f"layers.{n}.", norms=("input_layernorm",) if n else ())
+    config = {**SIZES, "architectures": ["LlamaForCausalLM"], "k_mask": block, **config}
+    return write(folder, config, tensors), config, tensors
+
+
 def medusa(folder, *, heads=3, blocks=1, file="medusa_lm_head.pt"):
     tensors = {}
     for k in range(heads):

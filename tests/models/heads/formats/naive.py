@@ -133,6 +133,25 @@ def eagle3(tensors, config, embedded, states, positions, sections=None, interlea
     return out
 
 
+def falcon(tensors, config, embedded, hidden):
+    """Outputs of the last `k_mask` columns, of the columns' embeddings and the states in front.
+
+    As released: torch's LSTM runs along the batch, and so a column at a time.
+    """
+    own = {n.removeprefix("lstm."): x for n, x in tensors.items() if n.startswith("lstm.")}
+    width, size = len(embedded[0]), config["k_mask"]
+    lstm = torch.nn.LSTM(2 * width, width, 2, bias="bias_ih_l0" in own).double()
+    lstm.load_state_dict(own)
+    pairs = [torch.cat([e, h]) for e, h in zip(embedded, hidden, strict=True)]
+    columns = lstm(torch.stack(pairs)[None])[0][0]
+    layer = Layer(tensors, "layers.0.", config)
+    for position, x in enumerate(columns):
+        layer.remember(x, position)
+    first = len(columns) - size
+    wanted = [max(n, 0) for n in range(first, len(columns))]
+    return [layer.closed(columns[n] + layer.attend(columns[n], n)) for n in wanted]
+
+
 def longspec(tensors, config, embedded, keys, values, root):
     """Output behind the last of the columns `embedded`, from the target's in front of `root`.
 

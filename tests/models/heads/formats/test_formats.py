@@ -7,6 +7,7 @@ import naive
 import pytest
 import torch
 from folders import H, V, rand
+from safetensors.torch import load_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from mmspec.errors import InputError
@@ -207,9 +208,16 @@ def test_medusa_drafts_some_tokens_by_vllms_map(tmp_path):
     assert (head.vocab_size, head.vocabulary.ids.tolist()) == (V, chosen.tolist())
     law = head.vocabulary.scatter(head.network(rand(H))[0]).softmax(-1)
     assert law.nonzero()[:, 0].tolist() == sorted(chosen.tolist())
-    with pytest.raises(InputError, match="no map of tokens"):
-        head.save_pretrained(tmp_path / "made")
-    assert not (tmp_path / "made").exists()
+    head.save_pretrained(tmp_path / "made")  # as vLLM reads it
+    assert load_file(tmp_path / "made/model.safetensors").keys() == served.keys()
+    again = loaded(tmp_path / "made")
+    assert (again.vocab_size, again.vocabulary.ids.tolist()) == (V, chosen.tolist())
+    config = json.loads((tmp_path / "made/config.json").read_text())
+    assert (config["vocab_size"], config["truncated_vocab_size"]) == (V, 3)
+    assert (config["num_heads"], config["num_hidden_layers"]) == (3, 1)
+    assert config["medusa_fc_bias"] is False
+    hidden = rand(H)
+    same(torch.stack(again.network(hidden)), torch.stack(head.network(hidden)))
     folders.write(tmp_path / "served", {"num_heads": 3}, served)
     with pytest.raises(InputError, match="token_map names 3 tokens"):
         loaded(tmp_path / "served")

@@ -4,12 +4,16 @@ import json
 
 import folders
 import pytest
+import texts
 import torch
 
 from mmspec.errors import InputError
 from mmspec.models.heads.formats.files import HeadFiles
+from mmspec.models.heads.formats.new import MAKERS, NewHead
 from mmspec.models.heads.formats.registry import read_head
 from mmspec.models.heads.formats.write import formats_of, write_head
+from mmspec.models.heads.published.decoder import published_decoder
+from mmspec.models.transformers.prompted import prompted
 
 LAYOUTS = {
     "eagle": folders.eagle1,
@@ -25,6 +29,7 @@ LAYOUTS = {
     "dspark": folders.dspark,
     "dspark-gated": lambda folder: folders.dspark(folder, kind="gated"),
     "domino": folders.domino,
+    "falcon": folders.falcon,
     "longspec": folders.longspec,
     "medusa": folders.medusa,
     "hydra": folders.hydra,
@@ -72,6 +77,48 @@ def test_it_is_the_same_head(tmp_path, name, form):
             *(h.rotary(place, torch.float64) for h in (head, again)), strict=True
         ):
             assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize(
+    ("method", "form"),
+    [("eagle3", "eagle3"), ("medusa", "medusa"), ("hydra", "hydra"), ("dflash", "speculators")],
+)
+def test_a_head_of_some_tokens_is_written_with_its_map(tmp_path, method, form):
+    """Trained heads with `vocabulary`; and it drafts what the head of all tokens would of these."""
+    target = texts.model(texts.tokenizer()).float()
+    size = target.config.vocab_size
+    counts = torch.randint(100, (size,), generator=torch.Generator().manual_seed(0))
+    heads = []
+    for count in (0, 12):
+        torch.manual_seed(0)
+        heads.append(MAKERS[method](NewHead(target, lambda: counts), vocabulary=count))
+    whole, head = heads
+    ids = head.vocabulary.ids
+    assert len(ids) == 12
+    assert set(counts.topk(9).indices.tolist()) <= set(ids.tolist())
+    assert next(iter(formats_of(head))) == form
+    head.save_pretrained(tmp_path / "made")
+    again = read(tmp_path / "made")
+    assert (again.method, again.vocab_size) == (method, size)
+    assert torch.equal(again.vocabulary.ids, ids)
+    again.check(target)
+    mine, theirs = head.network.state_dict(), again.network.state_dict()
+    assert mine.keys() == theirs.keys()
+    assert all(torch.equal(mine[key], theirs[key]) for key in mine)
+    decoder = prompted(target)
+    full, some = (published_decoder(one.eval(), decoder) for one in (whole, again))
+    hidden = torch.randn(3, target.config.hidden_size)
+    for k in range(1, 5):
+        if method in ("medusa", "hydra"):
+            path = torch.randn(3, k, target.config.hidden_size)
+            told, spread = full.ahead(hidden, path), some.ahead(hidden, path)
+        else:
+            told, spread = full.logits(hidden), some.logits(hidden)
+        if method in ("medusa", "dflash"):  # weights that chance makes do not depend on the size
+            torch.testing.assert_close(spread[:, ids], told[:, ids])
+        law = spread.detach().softmax(-1)
+        assert spread.shape == (3, size)
+        assert {*law.nonzero()[:, 1].tolist()} == {*ids.tolist()}
 
 
 @pytest.mark.parametrize("name", ["eagle3", "peagle", "dflash", "dspark"])

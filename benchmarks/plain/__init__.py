@@ -1,0 +1,1 @@
+"""The plain loop against transformers' `generate`, on models of published sizes."""

@@ -1,0 +1,162 @@
+"""Base of recipes that learn from descriptions which a model and its drafter write together."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from ...errors import InputError
+from ...models.transformers.vlm_folder import load_vlm
+from ...progress import bar
+from ...registry import check_name
+from ...worlds.shapes.exchanges import (
+    LONG_KINDS,
+    Picture,
+    draw,
+    held_out_descriptions,
+    sample_exchange,
+)
+from ..base import BaseRecipe
+from ..feature_cache import cache_folder, read_cached, write_cached
+from ..trainer import TrainConfig
+from .head import side_of
+from .prompts import CHARTS, Questions
+from .teacher import VlmTeacher
+
+TOGETHER = 32  # pictures that are described at a time
+LIMIT = 220  # tokens of a description
+HELD_OUT = 4  # pictures to learn from for one that is held out
+PICTURES = {"pictures": (2400.0, 2.0**20)}  # a setting: what it is, and the most that it may be
+
+Settings = Mapping[str, tuple[float, float]]
+
+
+class Asked(NamedTuple):
+    """Pictures and requests for their descriptions, which a model is shown."""
+
+    pictures: list[Picture]
+    shown: Questions
+
+
+class VlmPairRecipe(BaseRecipe):
+    """Recipe on descriptions of pictures of the shapes world by a frozen model and its drafter.
+
+    A subclass writes and labels them (`described`); what they give is kept beside the pipeline.
+
+    Args:
+        config, rate: see `BaseRecipe`.
+        pipeline: folder of the two, in transformers' layout.
+        settings: as text, those that are `known`.
+
+    Attributes:
+        known: settings by name: what each is unless it is given, and the most that it may be.
+        cache: what is kept.
+        learned, unseen: what `described` gave of pictures to learn from, and of held-out ones.
+
+    Raises:
+        InputError: there is no drafter, a setting is wrong, or the pictures gave too little.
+    """
+
+    kind = "VlmPipeline"
+    known: ClassVar[Settings] = PICTURES
+    cache: str
+
+    def __init__(
+        self, config: TrainConfig, pipeline: Path, settings: Mapping[str, str] | None, rate: float
+    ) -> None:
+        super().__init__(config, pipeline, rate)
+        what = self.name.replace("_", " ")
+        self.settings = settings_of(settings or {}, self.known, what)
+        if not (pipeline / "drafter").is_dir():
+            raise InputError(f"{pipeline} has no drafter, whose tokens a {what} is to learn from")
+        parts = load_vlm(pipeline, torch.float32)
+        small = load_vlm(pipeline / "drafter", torch.float32, ["model"])["model"]
+        self.target = parts["model"].to(config.device).requires_grad_(False)
+        told = parts["processor"], LIMIT
+        self.teacher = VlmTeacher(self.target, *told)
+        self.words = parts["processor"].tokenizer
+        self.drafter = VlmTeacher(small.to(config.device).requires_grad_(False), *told)
+        self.folder = cache_folder(pipeline, self.cache, [".", "drafter"])
+        count = round(self.settings["pictures"])
+        self.learned = self.gathered("train", count)
+        self.unseen = self.gathered("held_out", max(1, count // HELD_OUT))
+
+    @abstractmethod
+    def described(self, asked: Asked, first: int) -> tuple[Tensor, ...]:
+        """Examples to learn from, of descriptions; entries of each tensor are joined.
+
+        `first` is the first one's number, of which chance depends.
+        """
+
+    @abstractmethod
+    def check_labels(self, found: Sequence[Tensor], split: str, count: int) -> None:
+        """Raise an `InputError` unless something can be learned from `count` pictures."""
+
+    def gathered(self, split: str, count: int) -> tuple[Tensor, ...]:
+        """Examples of descriptions of `count` pictures, on the device of the run."""
+        file = self.folder / f"{split}-{count}-{self.config.seed}.pt"
+        found = read_cached(file)
+        if found is None:
+            found = self._gather(split, count)
+            write_cached(file, found)
+        self.check_labels(found, split, count)
+        return tuple(part.to(self.config.device) for part in found)
+
+    def _gather(self, split: str, count: int) -> tuple[Tensor, ...]:
+        asked, parts = self._asked(split, count), []
+        with bar(f"pictures ({split})", "pictures", count) as told, torch.inference_mode():
+            for first in range(0, count, TOGETHER):
+                some = asked[first : first + TOGETHER]
+                parts.append(self.described(self.shown(some), first))
+                told.update(len(some))
+        return tuple(torch.cat(part).cpu() for part in zip(*parts, strict=True))
+
+    def shown(self, asked: Sequence[tuple[Picture, str]]) -> Asked:
+        """Pictures and requests as a model is shown them."""
+        side = side_of(self.target)
+        pixels = [Image.fromarray(draw(picture, side)) for picture, _ in asked]
+        return Asked([p for p, _ in asked], Questions(pixels, [text for _, text in asked]))
+
+    def _asked(self, split: str, count: int) -> list[tuple[Picture, str]]:
+        """Pictures and requests for descriptions."""
+        if split == "held_out":
+            lines = held_out_descriptions(count, seed=1)  # not those of the fixed lists
+            return [(line.picture(), line.question) for line in lines]
+        asked = []
+        rng = np.random.default_rng([self.config.seed, 2])
+        for _ in range(count):
+            picture, exchange = sample_exchange(rng, LONG_KINDS[int(rng.random() < CHARTS)])
+            asked.append((picture, exchange.question))
+        return asked
+
+
+def places(size: int, rng: np.random.Generator, step: int) -> Any:
+    """Places of a step's examples, as parts of all, in [0, 1)."""
+    return rng.random(size)
+
+
+def settings_of(given: Mapping[str, str], known: Settings, what: str) -> dict[str, float]:
+    """Settings as numbers.
+
+    Args:
+        known: see `VlmPairRecipe`.
+        what: they are of.
+    """
+    settings = {name: usual for name, (usual, _) in known.items()}
+    for name, text in given.items():
+        check_name(f"setting of {what}", name, settings)
+        most = known[name][1]
+        try:
+            settings[name] = float(text)
+        except ValueError as error:
+            raise InputError(f"{name} of {what} is a number, not {text!r}") from error
+        if not 0 < settings[name] <= most:
+            raise InputError(f"{name} of {what} is above 0 and at most {most:g}, not {text}")
+    return settings

@@ -1,0 +1,234 @@
+"""A masked model at block size 1: its laws as a target, its own blocks as drafts, what is off."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from sizes import SMALL
+from toys import EXACT, distance, whole_loop
+from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
+
+from mmspec.draft.masked import OwnBlockDrafter, OwnMaskedBlocks, own_chain
+from mmspec.draft.tree.fixed_tree import TreeDrafter
+from mmspec.engine.accept.recursive import RecursiveRule
+from mmspec.engine.accept.token import TokenRule
+from mmspec.engine.coins import ProductionCoins
+from mmspec.engine.draft import Context, Draft
+from mmspec.engine.laws import Categorical, OneHot
+from mmspec.engine.length.constant import ConstantLength
+from mmspec.engine.loop import run
+from mmspec.engine.protocols import Engine
+from mmspec.engine.stats import SpecStats
+from mmspec.models.guided import GuidedDecoder
+from mmspec.models.setting import Setting
+from mmspec.models.target import TokenTarget
+from mmspec.models.transformers.causal import CausalDecoder
+from mmspec.models.transformers.masked_target import MaskedTarget, OwnBlocks, answering
+
+PROMPT, PADS = [1, 0, 3, 2], (0, 2, 1)
+KINDS = [(LlamaForCausalLM, LlamaConfig), (Qwen3ForCausalLM, Qwen3Config)]
+
+
+def network(kind=LlamaForCausalLM, config=LlamaConfig, vocab=16, shifted=False, seed=0):
+    made = config(**SMALL | dict(vocab_size=vocab, num_key_value_heads=2, head_dim=8))
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = kind(made)
+        for weight in model.parameters():
+            torch.nn.init.normal_(weight, mean=float(weight.ndim == 1), std=0.3)
+    model.config.mask_token_id, model.config.shifted_logits = vocab - 1, shifted
+    return model.double().eval()
+
+
+def target(model, rows=(0,), limit=14, prompt=PROMPT):
+    decoder = CausalDecoder(model)
+    ids = torch.tensor([prompt]).repeat(len(rows), 1)
+    mask = torch.arange(len(prompt)) >= torch.tensor([PADS[row] for row in rows])[:, None]
+    setting = Setting(decoder.embeddings[ids], mask, None, lambda x: x.softmax(-1), limit, 0, 8)
+    return answering(GuidedDecoder(decoder, setting))
+
+
+def slow(model, text):
+    """Law behind a text: of one mask behind it, by transformers' own forward."""
+    behind = [] if model.config.shifted_logits else [model.config.mask_token_id]
+    logits = model(input_ids=torch.tensor([[*text, *behind]]), use_cache=False).logits
+    return logits[0, -1].softmax(-1)
+
+
+def check(laws, model, row, texts):
+    for law, text in zip(laws, texts, strict=True):
+        assert torch.allclose(law, slow(model, [*PROMPT[PADS[row] :], *text]), atol=1e-10)
+
+
+TREE = [[-1, -1, 0, 2], [-1, 0, 0, -1], [-1, -1, 1, 1]]
+
+
+def path(tokens, parents, node):
+    return [] if node < 0 else [*path(tokens, parents, parents[node]), tokens[node]]
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("shifted", [False, True])
+@pytest.mark.parametrize(("kind", "config"), KINDS)
+def test_laws_are_those_of_one_mask_behind_the_text(kind, config, shifted):
+    """In rows at different places, of chains, of trees, and behind a branch that was kept."""
+    model = network(kind, config, shifted=shifted)
+    guided = target(model, (0, 1, 2))
+    assert isinstance(guided, MaskedTarget) == (not shifted)
+    guided.start(3)
+    new = torch.randint(15, (3, 14), generator=torch.Generator().manual_seed(1))
+    text = new.tolist()
+    first = guided.extend(torch.cat([new[:, :1], new[:, :2]], 1), [-1] * 3)  # the prompt's last
+    for row in range(3):
+        check(first[row], model, row, [text[row][:n] for n in range(3)])
+    ends, nodes = [2, 1, 0], new[:, 5:9]
+    inputs = torch.stack([new[row, max(0, end - 1)] for row, end in enumerate(ends)])[:, None]
+    draft = Draft(nodes, torch.tensor([4, 4, 4]), OneHot(), torch.tensor(TREE))
+    laws = guided.extend(torch.cat([inputs, nodes], 1), [end - 1 for end in ends], draft)
+    for row, end in enumerate(ends):
+        told = [path(nodes[row].tolist(), TREE[row], node) for node in range(-1, 4)]
+        check(laws[row], model, row, [text[row][:end] + one for one in told])
+    kept = torch.tensor([[0, 2], [0, 2], [1, 2]])
+    guided.keep([end - 1 for end in ends], kept)
+    after = guided.extend(new[:, 9:10], [end + 2 for end in ends])
+    for row, end in enumerate(ends):
+        own = [nodes[row, node].item() for node in kept[row].tolist()]
+        check(after[row], model, row, [[*text[row][:end], *own, text[row][9]]])
+    places = torch.tensor([[end + 2, end + 1] for end in ends])
+    again = torch.stack([new[:, 9], nodes.gather(1, kept)[:, 1]], 1)
+    laws = guided.extend_at(again, places, 4)
+    assert torch.allclose(laws[:, :1], after, atol=1e-10)
+
+
+@torch.inference_mode()
+def test_the_cache_keeps_tokens_alone():
+    """After a generation its entries are those of a plain reading of the text."""
+    model = network()
+    guided = target(model)
+    coins = ProductionCoins([3], torch.device("cpu"))
+    parts = TokenTarget(guided), own_chain(guided, 3, "drawn"), TokenRule(), ConstantLength(5)
+    context = run(Engine(*parts, coins), 1, 12, SpecStats())
+    plain = GuidedDecoder(guided.decoder, guided.setting)
+    plain.start(1)
+    plain.extend(torch.cat([torch.zeros(1, 1, dtype=torch.long), context.tokens[:, :11]], 1), [-1])
+    known = guided.offset + 11
+    ours, own = (cache.data[..., :known, :] for cache in (guided.cache, plain.cache))
+    assert torch.allclose(ours, own, atol=1e-10)
+
+
+@torch.inference_mode()
+def test_blocks_over_the_targets_cache_are_those_over_their_own():
+    model, rows = network(), (0, 1, 2)
+    text = torch.randint(15, (3, 14), generator=torch.Generator().manual_seed(2))
+    guided = target(model, rows)
+    own, alone = OwnBlocks(guided, 3), OwnBlocks(target(model, rows), 3)
+    for one in (own, alone):
+        one.start(3)
+    ends, read = [4, 3, 1], [3, 2, 0]
+    guided.extend(torch.cat([text[:, :1], text[:, :3]], 1), [-1] * 3)  # the prompt's last in front
+    assert torch.allclose(own.read(text, ends, read), alone.read(text, ends, [-1] * 3), atol=1e-10)
+
+
+# --- exact, by enumeration ------------------------------------------------------------------------
+
+VOCAB, SHORT = 3, [1, 0]
+
+
+def joint(model, limit, prefix=()):
+    """The model's law at block size 1 of the next `limit` tokens."""
+    if len(prefix) == limit:
+        return {prefix: 1.0}
+    law, found = slow(model, [*SHORT, *prefix]).tolist(), {}
+    for token, share in enumerate(law):
+        found |= {k: share * v for k, v in joint(model, limit, (*prefix, token)).items()}
+    return found
+
+
+def enumerated(model, make, limit, ahead, rule=None):
+    guided = target(model, limit=limit, prompt=SHORT)
+    with torch.inference_mode():
+        return whole_loop(
+            limit, TokenTarget(guided), lambda: make(guided), rule, ConstantLength(ahead)
+        )
+
+
+@pytest.mark.parametrize("how", ["drawn", "top"])
+@pytest.mark.parametrize("shifted", [False, True])
+@pytest.mark.parametrize(("size", "ahead", "limit"), [(2, 2, 3), (1, 2, 3)])
+def test_joint_law(size, ahead, limit, shifted, how):
+    """One block, and blocks behind drafted blocks."""
+    model = network(vocab=VOCAB, shifted=shifted)
+    law = enumerated(model, lambda guided: own_chain(guided, size, how), limit, ahead)
+    with torch.inference_mode():
+        assert distance(law, joint(model, limit)) < EXACT
+
+
+def test_joint_law_of_trees():
+    """As any target, it judges trees."""
+    model, small = network(vocab=VOCAB), network(vocab=VOCAB, seed=4)
+    del small.config.mask_token_id
+
+    def tree(guided):
+        return TreeDrafter(target_of(small), (2, 1), "top")
+
+    def target_of(other):
+        made = target(other, limit=3, prompt=SHORT)
+        made.drafts = True
+        return made
+
+    law = enumerated(model, tree, 3, 2, RecursiveRule())
+    with torch.inference_mode():
+        assert distance(law, joint(model, 3)) < EXACT
+
+
+class Released(OwnBlockDrafter):
+    """The likeliest token of each place, judged as if it were drawn: by its confidence."""
+
+    def propose(self, context, budget, coins):
+        draft = super().propose(context, budget, coins)
+        if draft.nodes:
+            law = self.model.model.read(context.tokens, context.base, [context.base[0] - 1])
+            draft.law = Categorical(law[:, : draft.nodes])
+        return draft
+
+
+def test_the_likeliest_tokens_judged_by_their_confidence_are_off():
+    """S2D2's code with `do_sample=False`: x0 is the argmax, and the ratio divides by its share."""
+    model = network(vocab=VOCAB)
+
+    def released(guided):
+        return Released(OwnMaskedBlocks(OwnBlocks(guided, 2)), 2, "top")
+
+    law = enumerated(model, released, 2, 2)
+    with torch.inference_mode():
+        assert distance(law, joint(model, 2)) > 0.01
+
+
+# --- what it counts -------------------------------------------------------------------------------
+
+
+@torch.inference_mode()
+def test_blocks_count_as_calls_of_the_target():
+    """By hand: two blocks of two places for three tokens, in rows that still run."""
+    guided = target(network(), (0, 1))
+    drafter, context = own_chain(guided, 2, "drawn"), Context.empty(2, 9)
+    guided.start(2)
+    drafter.start(context)
+    coins, _ = ProductionCoins([0, 1], torch.device("cpu")).round(0)
+    draft = drafter.propose(context, [3, 1], coins)
+    assert (draft.calls, draft.read) == (2, (1 + 2) + (2 + 2))
+    stats = SpecStats()
+    stats.start(2)
+    verdict = SimpleNamespace(calls=[], target_tokens=[])
+    stats.observe_calls(draft, verdict, [1, 0])
+    assert (stats.calls, stats.target_tokens) == ([2, 0], [7, 0])
+
+
+@torch.inference_mode()
+def test_a_call_has_room_for_its_masks():
+    """In the last slots, where calls are timed."""
+    guided = target(network())
+    assert guided.seconds_per_call(guided.room) > 0
+    assert guided.slots - guided.offset - 1 <= 2 * guided.room <= guided.slots - guided.offset

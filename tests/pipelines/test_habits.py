@@ -1,0 +1,155 @@
+"""Habits of transformers' and Diffusers' users, on every pipeline: they work, or one line helps."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+import texts
+import torch
+from answering import model, processor
+from mars import captioned_pipeline
+from torch import nn
+from wans import tiny_pipeline
+
+from mmspec import ImagePipeline, InputError, TextPipeline, VlmPipeline
+from mmspec.pipelines.habits import ARGUMENTS, METHODS, MOVES, OPTIONS
+from mmspec.pipelines.verdict.verdict import SpeculativeVerdict
+
+NAMES = ("image", "continuous", "video", "vlm", "text")
+SLICES = {"enable_vae_slicing", "disable_vae_slicing"}
+WITHOUT = ("safety_checker", "requires_safety_checker", "trust_remote_code")
+DTYPES = {
+    "half": torch.float16,
+    "bfloat16": torch.bfloat16,
+    "double": torch.float64,
+    "float": torch.float32,
+}
+
+
+@pytest.fixture(scope="module")
+def pipes(tiny_folder) -> dict[str, Any]:
+    words = texts.tokenizer()
+    return {
+        "image": ImagePipeline.from_pretrained(tiny_folder),
+        "continuous": captioned_pipeline(),
+        "video": tiny_pipeline(),
+        "vlm": VlmPipeline(model(2, 0), processor()),
+        "text": TextPipeline(texts.model(words), words),
+    }
+
+
+@pytest.fixture(scope="module")
+def folders(pipes, tmp_path_factory) -> dict[str, Any]:
+    home = tmp_path_factory.mktemp("saved")
+    for name, pipe in pipes.items():
+        pipe.save_pretrained(home / name)
+    return {name: home / name for name in pipes}
+
+
+def verdict() -> SpeculativeVerdict:
+    class Expert:
+        name, tokens = "one", 0
+
+    return SpeculativeVerdict([Expert()], Expert())
+
+
+def line(function, *args, **kwargs) -> str:
+    """The one line of the error that a call raises."""
+    with pytest.raises(InputError) as caught:
+        function(*args, **kwargs)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def weights(pipe) -> list[torch.Tensor]:
+    parts = [part for part in pipe.components.values() if isinstance(part, nn.Module)]
+    return [weight for part in parts for weight in part.parameters()]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_moves_and_casts_work(pipes, name):
+    pipe = pipes[name]
+    before = pipe.dtype
+    for cast, dtype in DTYPES.items():
+        assert getattr(pipe, cast)() is pipe
+        assert pipe.dtype == dtype
+        assert {weight.dtype for weight in weights(pipe)} == {dtype}
+    assert pipe.cpu() is pipe
+    assert pipe.device == torch.device("cpu")
+    if not torch.cuda.is_available():
+        for where in ((), (0,), ("cuda:0",), (torch.device("cuda"),)):
+            assert "can't be used" in line(pipe.cuda, *where)
+    main = next(part for part in pipe.components.values() if isinstance(part, nn.Module))
+    main.train()
+    assert pipe.eval() is pipe
+    assert not main.training
+    assert pipe.requires_grad_(False) is pipe
+    assert not any(weight.requires_grad for weight in weights(pipe))
+    pipe.set_progress_bar_config(disable=True)
+    pipe.requires_grad_(True).to(before)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_methods_that_are_refused_say_what_to_write(pipes, name):
+    kind = type(pipes[name]).__name__
+    for method in METHODS:
+        if name == "continuous" and method in SLICES:
+            continue
+        assert line(getattr(pipes[name], method), 1, more=2).startswith(f"{kind} takes no {method}")
+    assert "pipe(prompt" in line(pipes[name].generate, "a red circle")
+    assert line(type(pipes[name]).from_single_file, "a.ckpt").startswith(f"{kind} takes no from_")
+
+
+def test_pictures_decoded_one_by_one_are_the_same(pipes):
+    pipe = pipes["continuous"]
+    call = dict(prompt=["a red circle", "a blue square"], num_iterations=2, diffusion_steps=2)
+    call |= dict(output_type="pt", generator=torch.Generator().manual_seed(0))
+    whole = pipe(**call).images
+    pipe.enable_vae_slicing()
+    sizes: list[int] = []
+    hook = pipe.vae.decoder.register_forward_pre_hook(lambda _, x: sizes.append(len(x[0])))
+    call["generator"].manual_seed(0)
+    try:
+        assert torch.allclose(pipe(**call).images, whole, atol=1e-5)
+    finally:
+        hook.remove()
+        pipe.disable_vae_slicing()
+    assert sizes == [1, 1]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_arguments_of_a_call_that_are_refused_say_what_to_do(pipes, name, tmp_path):
+    pipe = pipes[name]
+    taken = inspect.signature(type(pipe).__call__).parameters
+    for argument in ARGUMENTS.keys() - set(taken) - {"push_to_hub", "safe_serialization"}:
+        said = line(pipe, "a red circle", **{argument: 1})
+        assert said.startswith(f"{type(pipe).__name__} takes no {argument}: ")
+    assert "hf upload" in line(pipe.save_pretrained, tmp_path / "one", push_to_hub=True)
+    assert "always" in line(pipe.save_pretrained, tmp_path / "one", safe_serialization=True)
+    assert not (tmp_path / "one").exists()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_options_of_loading(pipes, folders, name):
+    load, folder = type(pipes[name]).from_pretrained, folders[name]
+    for option in OPTIONS.keys() - pipes[name].components.keys():
+        assert line(load, folder, **{option: True}).startswith(f"from_pretrained takes no {option}")
+    taken = dict(torch_dtype=torch.float64, use_safetensors=True, local_files_only=True)
+    taken |= dict(variant=None, revision=None, token=None, low_cpu_mem_usage=True)
+    pipe = load(folder, **taken, **dict.fromkeys(WITHOUT))
+    assert pipe.dtype == torch.float64
+    assert "trust_remote_code" not in str(load(folder, trust_remote_code=False).config)
+    assert "takes no scheduler" in line(load, folder, scheduler=None)
+
+
+def test_a_verdict_says_who_has_the_weights():
+    made = verdict()
+    for habit in (*METHODS, *MOVES, "enable_speculation", "disable_speculation"):
+        assert line(getattr(made, habit), 1).startswith(f"SpeculativeVerdict takes no {habit}: ")
+    for attribute in ("device", "dtype"):
+        assert "each of them" in line(getattr, made, attribute)
+    assert "give them to the class" in line(SpeculativeVerdict.from_pretrained, "folder")
+    for argument in SpeculativeVerdict.instead:
+        assert f"takes no {argument}: " in line(made, None, "how many?", **{argument: "x"})
