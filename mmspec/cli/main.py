@@ -185,7 +185,8 @@ def build_parser() -> argparse.ArgumentParser:
         "recipe",
         help="image-tokenizer, image-target, image-drafter, image-rows, image-upsampler, "
         "image-spatial, image-head, kl-autoencoder, mar, video-autoencoder, video, clip, vlm, "
-        "vlm-adapter, vlm-judge, vlm-head, text-head or text-drafter",
+        "vlm-adapter, vlm-judge, vlm-router, vlm-head, text-head, text-drafter or "
+        "text-masked-drafter",
     )
     train.add_argument(
         "--pipeline", type=Path, default=Path("runs/image"), help="folder of the pipeline"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from mmspec.cli.main import build_parser
 from mmspec.eval.suite import suite_names
 from mmspec.methods import presets
 from mmspec.pipelines.model_folders import first_method
+from mmspec.train.recipes import STAGES
 
 PROMPT = "a photo of a red circle left of a blue square"
 
@@ -39,6 +41,11 @@ def test_every_help_says_what_and_which_default():
         assert told.split("(default")[0].strip(), (parser.prog, action.dest)
         if isinstance(action.default, str | int | float | Path) and action.default is not False:
             assert "default" in told or action.default == argparse.SUPPRESS, (parser.prog, told)
+
+
+def test_help_names_every_recipe():
+    told = next(a.help for parser, a in every_option() if a.dest == "recipe")
+    assert sorted(re.split(r", | or ", told)) == sorted(STAGES)
 
 
 def test_defaults_are_methods_that_gain(generate, run, tiny_folder, tmp_path):
