@@ -57,6 +57,9 @@ class MethodResult:
             a call behind the prompt touches, the mean over calls and layers, N(t) of t tokens
             (Huang et al. 2025); and the calls of a round in which its copy drafts, together; else
             None.
+        cache_entries_per_sample, draft_cache_entries_per_sample: entries of a prompt that a cache
+            compressor leaves in the target's cache, and in the draft model's; else None.
+        lookahead_tokens_per_sample: tokens that a draft model wrote ahead for it; else None.
         peak_memory_bytes: most memory in use during its calls, by the device if it has its own,
             else by the process; None where the platform doesn't tell.
         energy_joules_per_sample: as far as the platform's meters tell, else None.
@@ -110,6 +113,9 @@ class MethodResult:
     target_efficiency: float | None = None
     experts_per_call: float | None = None
     experts_per_draft: float | None = None
+    cache_entries_per_sample: float | None = None
+    draft_cache_entries_per_sample: float | None = None
+    lookahead_tokens_per_sample: float | None = None
     peak_memory_bytes: int | None = None
     energy_joules_per_sample: float | None = None
     throughput: dict[int, Throughput] = field(default_factory=dict)

@@ -169,7 +169,8 @@ def choices_of(config: SpecConfig, modality: Modality) -> tuple[SpecConfig, ...]
     if not resolved.length.switches:
         return (config,)
     own = config.replace(length=None)
-    answers = [f"target_{kind}" for kind in ("weights", "compressor", "keep")]
+    answers = {f"target_{n}" for n in ("weights", "compressor", "keep", "cache")}
+    answers |= resolved.target_options
     kept = {name: value for name, value in own.to_dict().items() if name in answers}
     found = [own, SpecConfig("plain", **kept)]
     knob = resolved.drafter.knob or resolved.drafter.depth

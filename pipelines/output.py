@@ -44,6 +44,9 @@ class VlmStats(SpecStats):
         prompt_tokens: of the target's prompt, pictures included, per row.
         visual_tokens: columns of pictures in the target's prompt, per row.
         draft_visual_tokens: those that a drafter reads which sees them, per row.
+        cache_entries, draft_cache_entries: entries of the prompt that a cache compressor leaves in
+            the target's cache and in the draft model's, per row; empty: there is none.
+        lookahead_tokens: tokens that a draft model wrote ahead for it, per row.
         branches: weights by which a draft head's compressor chose among its branches, per row.
         judging_experts, drafting_experts: of a target with sparse experts, how many of a layer's
             were touched, the mean over layers: by every call behind the prompt, and by all calls in
@@ -53,6 +56,9 @@ class VlmStats(SpecStats):
     prompt_tokens: list[int] = field(default_factory=list)
     visual_tokens: list[int] = field(default_factory=list)
     draft_visual_tokens: list[int] = field(default_factory=list)
+    cache_entries: list[int] = field(default_factory=list)
+    draft_cache_entries: list[int] = field(default_factory=list)
+    lookahead_tokens: list[int] = field(default_factory=list)
     branches: list[dict[str, float]] = field(default_factory=list)
     judging_experts: list[float] = field(default_factory=list)
     drafting_experts: list[float] = field(default_factory=list)
@@ -63,6 +69,12 @@ class VlmStats(SpecStats):
             means["experts_per_call"] = fmean(self.judging_experts)
         if self.drafting_experts:
             means["experts_per_draft"] = fmean(self.drafting_experts)
+        if self.cache_entries:
+            means["cache_entries_per_sample"] = fmean(self.cache_entries)
+        if self.draft_cache_entries:
+            means["draft_cache_entries_per_sample"] = fmean(self.draft_cache_entries)
+        if self.lookahead_tokens:
+            means["lookahead_tokens_per_sample"] = fmean(self.lookahead_tokens)
         return means
 
     def as_dict(self) -> dict[str, Any]:

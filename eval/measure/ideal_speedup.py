@@ -130,11 +130,13 @@ def ideal_seconds(
     """Seconds of the bare passes behind a generation.
 
     None where networks took part whose passes are not timed here: heads on the target's features,
-    rounded ones, and what draws a small picture and scales it up; and where a drafter works beside
-    the target.
+    rounded ones, those whose cache keeps some of a prompt, and what draws a small picture and
+    scales it up; and where a drafter works beside the target.
     """
     parts = config.resolve(modality)
     if parts.rounds or parts.weights is not None or parts.draft_weights is not None:
+        return None
+    if config.draft_cache is not None or config.target_cache is not None:
         return None
     if parts.drafter.ahead or set(parts.needs) - {"drafter"}:
         return None

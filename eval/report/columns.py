@@ -281,6 +281,16 @@ COSTS = (
         seldom=True,
     ),
     Column("experts per draft", figure("experts_per_draft", 2), seldom=True),
+    Column(
+        "entries kept",
+        figure("cache_entries_per_sample"),
+        "Entries of a prompt that stay in the target's cache, the mean over samples; in the draft "
+        "model's; and how many tokens a draft model wrote ahead, from which they were chosen.",
+        "Compressed caches",
+        seldom=True,
+    ),
+    Column("entries kept to draft", figure("draft_cache_entries_per_sample"), seldom=True),
+    Column("written ahead", figure("lookahead_tokens_per_sample"), seldom=True),
     Column("peak memory", lambda r: Cell(f.memory(r.peak_memory_bytes))),
 )
 FURTHER = tuple(  # what the headline has no room for, where a row has something in it

@@ -111,7 +111,7 @@ def _markdown(args: argparse.Namespace) -> str:
 
 def _parts() -> _Listed:
     found, rows = [], list[tuple[str, ...]]()
-    for part in (part for kind in (*KINDS, "compressor") for part in parts(kind).values()):
+    for part in (part for kind in (*KINDS, "compressor", "cache") for part in parts(kind).values()):
         of = list(options_of(part.options))
         facts = {"kind": part.kind, "name": part.name, "options": of, "summary": part.summary}
         found.append({**facts, "paper": part.paper})

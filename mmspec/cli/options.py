@@ -24,6 +24,8 @@ _WHO = {
     "head": "the draft head in place of a draft model",
     "draft_compressor": "what shortens the pictures that a draft model is shown",
     "target_compressor": "what shortens the pictures that the target is shown",
+    "draft_cache": "which of a prompt's entries stay in a draft model's cache",
+    "target_cache": "which of a prompt's entries stay in the target's cache",
     "draft_weights": "how weights of what drafts are rounded, on a processor",
     "target_weights": "how weights of the target are rounded, on a processor",
 }

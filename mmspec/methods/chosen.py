@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..errors import InputError
 from ..registry import either
 from . import registry
+from .cache_part import CACHE_KEEP, CACHE_SIZE
 from .memory_budget import BUDGET
 from .options import Option, options_of
 from .part import Drafter, Head, Length, Part, Preset, Rule
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 _KEPT = "share of a picture's tokens that the compressor leaves; none: it chooses itself"
 KEEP = Option("keep", 0.5, _KEPT, float, optional=True, high=1, above=0)
 KINDS = ("drafter", "rule", "length", "head")  # parts that have options
-SLOTS = ("draft", "target")  # whose pictures a compressor shortens, whose weights are rounded
+SLOTS = ("draft", "target")  # whose pictures or cache are compressed, whose weights are rounded
+AMOUNTS = {"compressor": (KEEP,), "cache": (CACHE_KEEP, CACHE_SIZE)}  # of what is left, by kind
 
 
 class Chosen(NamedTuple):
@@ -60,7 +62,11 @@ def choose(
     if head is not None:
         chosen.append(filled(head, head.options))
 
-    read: list[str] = []
+    caches = [name for slot in SLOTS if (name := getattr(config, f"{slot}_cache")) is not None]
+    for cache in map(registry.CACHES.get, dict.fromkeys(caches)):
+        chosen.append(filled(cache, cache.options))
+
+    read = [n for part, _ in chosen if part.kind == "cache" for n in options_of(part.options)]
     if drafter.drafts:  # what drafts nothing has nothing judged
         by_window = length.depth == "window" and drafter.window
         policy = not (drafter.tree or by_window or length.depth == "drafter")
@@ -80,8 +86,10 @@ def choose(
     values = {f.name: getattr(o, f.name) for _, o in chosen for f in fields(o)}
     found = {name: values[name] for name in dict.fromkeys(read)}
     for slot in SLOTS:
-        if getattr(config, f"{slot}_compressor") is not None:
-            found[f"{slot}_keep"] = given.get(f"{slot}_keep", KEEP.default)
+        for kind_, amounts in AMOUNTS.items():
+            if getattr(config, f"{slot}_{kind_}") is not None:
+                names = {f"{slot}_{amount.name}": amount.default for amount in amounts}
+                found |= {name: given.get(name, default) for name, default in names.items()}
     if rule.judges and drafter.drafts and drafter.tokens == "ids":
         found[BUDGET.name] = given.get(BUDGET.name, BUDGET.default)
     for name in given:
@@ -105,11 +113,13 @@ def _among(name: str, able: str, what: str) -> Drafter:
 
 def readers(name: str) -> list[str]:
     """The parts that have an option, by name."""
-    if name in (f"{slot}_keep" for slot in SLOTS):
-        return [name.replace("keep", "compressor")]
+    for slot in SLOTS:
+        for kind, amounts in AMOUNTS.items():
+            if name in (f"{slot}_{amount.name}" for amount in amounts):
+                return [f"{slot}_{kind}"]
     if name == BUDGET.name:
         return ["drafter"]
-    declared = [part for kind in KINDS for part in registry.parts(kind).values()]
+    declared = [part for kind in (*KINDS, "cache") for part in registry.parts(kind).values()]
     found = [part.name for part in declared if name in options_of(part.options)]
     for method in registry.presets().values():
         found += [method.name for kind in method.options.values() if name in options_of(kind)]

@@ -37,9 +37,8 @@ def check_combination(config: ResolvedConfig, where: PipelineKind) -> None:
     carry = [part.name for part, _ in config.drafters if part.settled]
     if length.recalls and carry:
         raise InputError(
-            f"length {length.name!r} goes by the laws of earlier drafts, and drafter {carry[0]!r} "
-            "drafts the same tokens again, which these laws depend on: the output would have "
-            "another law; use 'goodput'"
+            f"length {length.name!r} goes by what earlier drafts were, and drafter {carry[0]!r} "
+            "drafts the same tokens again: the output would have another law; use 'goodput'"
         )
     own = not drafter.drafts  # nothing is judged: a rule that nobody asked for is of no account
     for part, idle in ((drafter, own), (rule, own and config.config.rule is None)):
@@ -60,6 +59,7 @@ def check_combination(config: ResolvedConfig, where: PipelineKind) -> None:
         )
     _check_rule(config)
     _check_size(config)
+    _check_caches(config)
 
 
 def _check_rule(config: ResolvedConfig) -> None:
@@ -171,12 +171,38 @@ def _check_head(config: ResolvedConfig) -> None:
             )
     said = {
         "draft_compressor": "shortens what a draft model is shown",
+        "draft_cache": "chooses what stays in a draft model's cache",
         "draft_weights": "rounds the weights of what drafts",
     }
     for name, does in said.items():
-        known = "drafter" in config.needs or (config.rounds and name == "draft_weights")
+        known = config.model_drafts or (config.rounds and name == "draft_weights")
         if getattr(config.config, name) is not None and not known:
             raise InputError(
                 f"{name} {does}, and method {config.method!r} has no model that drafts; use method "
                 "'draft'"
             )
+
+
+def _check_caches(config: ResolvedConfig) -> None:
+    """Entries can leave a cache, and there is a draft model that writes ahead if one has to."""
+    own, masked = config.config, "masked" in config.needs
+    if own.target_cache is not None:
+        others = (
+            (config.preset.answers != "target", "lets another answer; use draft_cache"),
+            (config.head is not None, "has a draft head, which reads all of the target's prompt"),
+            (config.rounds, "drafts with a copy of the target, which reads its cache whole"),
+        )
+        for wrong, why in others:
+            if wrong:
+                raise InputError(f"target_cache shortens the target's, and {config.method!r} {why}")
+    if own.draft_cache is not None and masked:
+        raise InputError(
+            f"draft_cache keeps entries of a model that reads in order, and {config.method!r} "
+            "drafts with a masked one; leave it out"
+        )
+    ahead = [c.part.name for c in config.chosen if getattr(c.part, "ahead", False)]
+    if ahead and masked:
+        raise InputError(
+            f"cache compressor {ahead[0]!r} has the draft model write ahead token by token, and "
+            f"that of {config.method!r} is a masked one; use 'snapkv'"
+        )

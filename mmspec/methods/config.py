@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import InputError
 from ..registry import check_name, is_reference
 from . import registry
-from .chosen import KEEP, KINDS, SLOTS
+from .chosen import AMOUNTS, KINDS, SLOTS
 from .memory_budget import BUDGET, BytesOption
 from .options import Option, options_of
 from .parts.pipelines import MODALITIES, PIPELINES
@@ -27,6 +27,8 @@ PARTS = (
     "head",
     "draft_compressor",
     "target_compressor",
+    "draft_cache",
+    "target_cache",
     "draft_weights",
     "target_weights",
 )
@@ -44,13 +46,18 @@ class SpecConfig:
         draft_compressor: shortens the pictures that a draft model is shown, see `mmspec.compress`.
             The output stays exact.
         target_compressor: the same for the target: lossy, whatever the rule.
+        draft_cache: chooses which of a prompt's keys and values stay in a draft model's cache, such
+            as "speckv". The output stays exact.
+        target_cache: the same for the target's cache: lossy, whatever the rule.
         draft_weights: how weights of what drafts, a draft model or a copy of the target, are
             rounded, on a processor: "float16" or "int8". The output stays exact.
         target_weights: the same for the target: exact is then exact for the rounded target.
         options: of these parts, such as `window=32`: `mmspec ls options` tells of each, and of its
             range. `draft_keep` and `target_keep` are the share of a picture's tokens that a
-            compressor leaves; None: it chooses itself, which "prumerge" can. `memory_budget`, such
-            as "64MB", is the memory that drafting may add; drafts get smaller until they fit.
+            compressor leaves; None: it chooses itself, which "prumerge" can. `draft_cache_keep`
+            and `target_cache_keep` are the share of a prompt's entries that stay in a cache, and
+            `draft_cache_size` and `target_cache_size` the most of them. `memory_budget`, such as
+            "64MB", is the memory that drafting may add; drafts get smaller until they fit.
 
     Attributes:
         options: those that are given, by name.
@@ -68,6 +75,8 @@ class SpecConfig:
     head: str | None
     draft_compressor: str | None
     target_compressor: str | None
+    draft_cache: str | None
+    target_cache: str | None
     draft_weights: str | None
     target_weights: str | None
     options: Mapping[str, Any]
@@ -82,13 +91,15 @@ class SpecConfig:
         head: str | None = None,
         draft_compressor: str | None = None,
         target_compressor: str | None = None,
+        draft_cache: str | None = None,
+        target_cache: str | None = None,
         draft_weights: str | None = None,
         target_weights: str | None = None,
         **options: Any,
     ) -> None:
         registry.preset(method)
         parts = (drafter, rule, length, head, draft_compressor, target_compressor)
-        given = (*parts, draft_weights, target_weights)
+        given = (*parts, draft_cache, target_cache, draft_weights, target_weights)
         for name, value in zip(PARTS, given, strict=True):
             kind = name.split("_")[-1]
             if value is not None and not (kind == "rule" and is_reference(str(value))):
@@ -227,7 +238,7 @@ def options_of_modality(modality: Modality) -> dict[str, Option]:
     tokens = PIPELINES[modality].tokens
     declared = [
         part.options
-        for kind in KINDS
+        for kind in (*KINDS, "cache")
         for part in registry.parts(kind).values()
         if tokens in getattr(part, "tokens", tokens)
         and modality in getattr(part, "serves", (modality,))
@@ -239,6 +250,8 @@ def options_of_modality(modality: Modality) -> dict[str, Option]:
         found |= options_of(options)
     if tokens == "ids":
         found[BUDGET.name] = BUDGET
-    if any(modality in part.serves for part in registry.parts("compressor").values()):
-        found |= {f"{slot}_keep": dataclasses.replace(KEEP, name=f"{slot}_keep") for slot in SLOTS}
+    for kind, amounts in AMOUNTS.items():
+        if any(modality in part.serves for part in registry.parts(kind).values()):
+            for name, one in ((f"{s}_{one.name}", one) for s in SLOTS for one in amounts):
+                found[name] = dataclasses.replace(one, name=name)
     return found

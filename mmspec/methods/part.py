@@ -209,7 +209,7 @@ class Length(Part):
         depth: whose the depth is: the drafter's own; the drafter's if it has a window; or the
             policy's, by its option `max_draft_tokens`. Trees always have their own.
         watches: it looks at the tokens of a draft model as they are drafted.
-        recalls: it goes by the laws of earlier drafts.
+        recalls: it goes by the laws or the tokens of earlier drafts.
         switches: a pipeline chooses for each call how far, or plain decoding.
         tokens: what it has figures for.
     """

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..declarations import Declarations
 from ..registry import check_name, is_reference
+from .cache_part import CacheCompressor
 from .part import Compressor, Drafter, Head, Length, Preset, Rule, Weights
 
 _WHERE = ("mmspec.methods.parts",), "mmspec.parts"
@@ -20,10 +21,11 @@ RULES = Declarations(Rule, "rule", *_WHERE)
 LENGTHS = Declarations(Length, "length", *_WHERE)
 HEADS = Declarations(Head, "head", *_WHERE)
 COMPRESSORS = Declarations(Compressor, "compressor", *_WHERE)
+CACHES = Declarations(CacheCompressor, "cache", *_WHERE)
 WEIGHTS = Declarations(Weights, "weights", *_WHERE)
 PRESETS = Declarations(Preset, "method", *_WHERE)
 _TABLES: dict[str, Declarations[Any]] = {
-    table.what: table for table in (DRAFTERS, RULES, LENGTHS, HEADS, COMPRESSORS, WEIGHTS)
+    table.what: table for table in (DRAFTERS, RULES, LENGTHS, HEADS, COMPRESSORS, CACHES, WEIGHTS)
 }
 _ROLES = ("baseline", "method", "sceptic", "oracle")  # the order of lists
 

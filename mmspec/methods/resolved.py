@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from types import MappingProxyType
@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ..errors import InputError
 from ..registry import is_reference
 from . import registry
+from .cache_part import CacheChoice, CacheCompressor, share_of
 from .chosen import SLOTS, Chosen, choose
 from .combine import check_combination
 from .draft_size import DraftSize
+from .options import options_of
 from .part import Drafter, DraftOptions, Head, Length, Offers, Preset, Rule
 from .parts.pipelines import PIPELINES, Modality
 
@@ -79,7 +81,7 @@ class ResolvedConfig:
         """The names of all parts, by kind."""
         head = None if self.head is None else self.head.name
         found = {"drafter": self.drafter.name, "rule": self.rule.name, "length": self.length.name}
-        kinds = ("compressor", "weights")
+        kinds = ("compressor", "cache", "weights")
         slots = {n: getattr(self.config, n) for n in (f"{s}_{k}" for k in kinds for s in SLOTS)}
         slots["draft_weights"] = self.draft_weights
         return {**found, "head": head, **slots}
@@ -107,7 +109,8 @@ class ResolvedConfig:
     @property
     def other_law(self) -> bool:
         """True if what answers is not the target as it is: lossy, whatever the rule."""
-        return self.preset.answers != "target" or self.config.target_compressor is not None
+        shorter = self.config.target_compressor or self.config.target_cache
+        return self.preset.answers != "target" or shorter is not None
 
     @property
     def unverified(self) -> bool:
@@ -194,20 +197,45 @@ class ResolvedConfig:
         """
         if self.preset.answers == "experts":
             return ("experts",)
-        at_work = [c for c in self.chosen if isinstance(c.part, Rule)]
-        if self.head is not None:
-            found = [f"heads/{self.head.name}"]
-        else:
-            found = ["drafter"] if self.drafter_only else []
-            at_work = [*(c for c in (*self.drafters, self.inner) if c is not None), *at_work]
-        found += [n for part, options in at_work for n in (*part.needs, *options.needs())]
+        head = self.head
+        found = self._needs_to_draft if head is None else [f"heads/{head.name}"]
+        found += _needs(c for c in self.chosen if isinstance(c.part, Rule | CacheCompressor))
         return tuple(dict.fromkeys(found))
+
+    @property
+    def _needs_to_draft(self) -> list[str]:
+        """Components that drafters need which have no head."""
+        drafters = (c for c in (*self.drafters, self.inner) if c is not None)
+        return [*(["drafter"] if self.drafter_only else []), *_needs(drafters)]
+
+    @property
+    def model_drafts(self) -> bool:
+        """True if a draft model drafts, or answers; it may be there to be asked something else."""
+        return self.head is None and "drafter" in self._needs_to_draft
+
+    @property
+    def target_options(self) -> set[str]:
+        """Names of the options that say what a target keeps of its prompt."""
+        name = self.config.target_cache
+        amounts = {n for n in self.options if n.startswith("target_cache_")}
+        if name is None:
+            return amounts
+        return amounts | set(options_of(registry.CACHES.get(name).options))
 
     def draft_size(self, stride: int = 1) -> DraftSize:
         """Size of its drafts, if rows of the picture have `stride` positions."""
         return DraftSize(self, stride)
 
     # --- the engine's parts -----------------------------------------------------------------------
+
+    def build_cache(self, slot: str) -> CacheChoice | None:
+        """Choice of what stays in the cache of a slot, "draft" or "target"; None: all stays."""
+        name = getattr(self.config, f"{slot}_cache")
+        if name is None:
+            return None
+        part, options = next(c for c in self.chosen if c.part is registry.CACHES.get(name))
+        keep, size = (self.options[f"{slot}_cache_{amount}"] for amount in ("keep", "size"))
+        return CacheChoice(part.build(options, {}), share_of(keep, size), size, part.ahead)
 
     def check_layers(self, layers: int) -> None:
         """Raise an `InputError` if a target of so many layers can't run some of them."""
@@ -249,6 +277,11 @@ class ResolvedConfig:
         return length.build(options, {**offers, **own})
 
 
+def _needs(chosen: Iterable[Chosen]) -> list[str]:
+    """Components that parts need, with the options that they have."""
+    return [need for part, options in chosen for need in (*part.needs, *options.needs())]
+
+
 @lru_cache(maxsize=1024)
 def resolve(config: SpecConfig, modality: Modality) -> ResolvedConfig:
     """A configuration as it works for a modality, checked.
@@ -284,4 +317,10 @@ def resolve(config: SpecConfig, modality: Modality) -> ResolvedConfig:
         config, preset, modality, drafter, rule, length, head, at_work, inner, chosen, options
     )
     check_combination(made, PIPELINES[modality])
+    for cache in filter(None, (config.draft_cache, config.target_cache)):
+        if modality not in registry.CACHES.get(cache).serves:
+            raise InputError(
+                "draft_cache and target_cache choose among the entries of a long prompt, and a "
+                f"model that {PIPELINES[modality].does} has none; leave them out"
+            )
     return made

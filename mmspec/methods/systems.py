@@ -61,6 +61,16 @@ SYSTEMS = (
         "a draft model chooses what the target reads of a prompt",
         "draft[target_compressor=draft-attention]",
     ),
+    System(
+        "SpecKV",
+        "an answer that a draft model writes ahead chooses what stays in the target's cache",
+        "draft[target_cache=speckv]",
+    ),
+    System(
+        "SpecKV-PC",
+        "both: a shorter prompt, and of that a smaller cache",
+        "draft[target_compressor=draft-attention,target_cache=speckv]",
+    ),
     # drafters of text
     System("Token Recycling", "a tree of earlier runners-up", "token-recycling", "2×"),
     System("ADED", "a tree searched in trigrams", "aded", "2.5×"),
@@ -107,6 +117,11 @@ SYSTEMS = (
         "as long as it pays at this load",
         "draft[length=goodput]",
         "3.2× lower latency",
+    ),
+    System(
+        "DiffuSpec's lengths",
+        "as far as drafts go before they end, and further where they stand whole",
+        "diffuspec[length=eos-ema]",
     ),
     System(
         "SpecKV's γ",

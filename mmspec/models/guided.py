@@ -45,10 +45,11 @@ class GuidedDecoder(Costed):
             whose hidden states it does not have.
         stays: whether rows that are over stay in the cache.
         returns: whether calls may go back to any slot, and layers with a window keep all of them.
+        compact: whether some of the prefix's entries are not in the cache, see `KeptDecoder`.
         back, reach: slots that a call may go back, None: any; and how far calls have come.
     """
 
-    drafts = watched = ranked = returns = stays = False
+    drafts = watched = ranked = returns = stays = compact = False
     entries = 1  # slots that a call writes for each of its tokens
     raw: Tensor | None = None
     hidden: Tensor | None = None
@@ -68,6 +69,19 @@ class GuidedDecoder(Costed):
             much = f"a prompt of {self.offset} tokens and {self.limit} more are too long"
             raise InputError(f"{much} for this model: it has {most} positions")
         self.reserve(setting.scratch)
+
+    def again(self) -> tuple[Decoder, Setting]:
+        """Parts that another network over the same prompt is made of, entry for entry.
+
+        Raises:
+            InputError: some of the prompt's entries are not kept.
+        """
+        if self.compact:
+            raise InputError(
+                "the network reads a prompt of which draft_cache or target_cache keeps some "
+                "entries, and this method reads them all; leave that out, or use method 'draft'"
+            )
+        return self.decoder, self.setting
 
     def reserve(self, scratch: int) -> None:
         """Let a call add so many tokens beyond the output; before `start`."""

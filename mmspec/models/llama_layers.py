@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..engine.cache import KVCache
-from .merged_attention import merged_attention, worth_merging
+from .merged_attention import attention_weights, merged_attention, worth_merging
 
 Linear = Callable[[Tensor], Tensor]
 """A map of `[M, in]` to `[M, out]`."""
@@ -64,6 +64,7 @@ class LlamaLayers:
     """
 
     _reads: Sequence[int] | None = None  # by layer, whose input its attention reads, see `reading`
+    _see: Callable[[int, Tensor], None] | None = None  # is told attention weights, see `looking`
 
     def __init__(
         self,
@@ -92,6 +93,15 @@ class LlamaLayers:
             yield
         finally:
             self._reads = None
+
+    @contextmanager
+    def looking(self, see: Callable[[int, Tensor], None]) -> Iterator[None]:
+        """Surround calls that tell `see` their attention weights, layer by layer."""
+        self._see = see
+        try:
+            yield
+        finally:
+            self._see = None
 
     def __call__(
         self,
@@ -147,6 +157,8 @@ class LlamaLayers:
             cache.write(number, new, slots)
             keys, values = cache.read(number, length)
             queries = qkv[:, :, :heads].transpose(1, 2)
+            if self._see is not None:
+                self._see(number, attention_weights(queries, keys, mask))
             out = merged_attention(queries, keys, values, mask, entries)
             h = h + layer.out(out.transpose(1, 2).reshape(rows * n, -1))
             gate, up = layer.gate_up(F.rms_norm(h, (dim,), second, self.eps)).chunk(2, dim=-1)

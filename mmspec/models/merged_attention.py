@@ -72,3 +72,10 @@ def merged_attention(
     own, in_own = _told(q, keys[:, :, entries:], values[:, :, entries:], attn_mask=rest)
     weight = torch.sigmoid(in_front - in_own)[..., None].to(own.dtype)
     return torch.lerp(own, front, weight).view(queries.shape)
+
+
+def attention_weights(queries: Tensor, keys: Tensor, mask: Tensor | None) -> Tensor:
+    """Weights of attention `[R, heads, N, length]`; arguments as of `merged_attention`."""
+    keys = keys.repeat_interleave(queries.shape[1] // keys.shape[1], 1)
+    scores = queries @ keys.transpose(-1, -2) * queries.shape[-1] ** -0.5
+    return (scores if mask is None else scores + mask).softmax(-1)

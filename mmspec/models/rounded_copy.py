@@ -25,7 +25,7 @@ class RoundedCopy(GuidedDecoder):
     """
 
     def __init__(self, decoder: Decoder, target: GuidedDecoder) -> None:
-        super().__init__(decoder, target.setting)
+        super().__init__(decoder, target.again()[1])
         self.target = target
         self._told: list[int] | None = None  # the rows that the network was told to run
 

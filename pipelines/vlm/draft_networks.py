@@ -33,6 +33,7 @@ from ...models.transformers.vocabulary_map import VocabularyMap, same_words, voc
 from ..output import VlmStats
 from .beside import Beside
 from .masked_targets import check_masked_target
+from .prompt_caches import PromptCaches, kept_entries
 from .request import Request
 from .visual_compression import PictureShortener
 
@@ -94,6 +95,7 @@ class Drafting:
                 share = config.options[f"{slot}_keep"]
                 made = PictureShortener(decoder, name, share, self.drafter)
                 self._shorteners[decoder] = made
+        self.caches = PromptCaches(config, self.drafter, self.words is not None)
 
     def _check_words(self) -> None:
         """Check that the target and the draft model share their words, or have tokenizers."""
@@ -228,12 +230,14 @@ class Drafting:
                 images = Images.of(prompt.images, target.prefix.device)
             law = request.ranked if config.ranks else None
             return head_model(self._head, target, images, law)
-        if self.drafter is None or config.drafter_only:
+        if self.drafter is None or config.drafter_only or not config.model_drafts:
             return None
         seen = self.prompt(request, self.drafter)
         stats.draft_visual_tokens = visual_tokens(seen)
         law = request.ranked if config.ranks else request.drafted
-        model = request.guided(self.drafter, seen, self.scratch, law, self.words)
+        keeping = self.caches.keeping("draft", seen)
+        model = request.guided(self.drafter, seen, self.scratch, law, self.words, keeping)
+        stats.draft_cache_entries = kept_entries(model)
         if self.router is not None:
             model.watch()
         return model
@@ -260,7 +264,8 @@ class Drafting:
         return RoundedCopy(self.rounded, target)
 
     def tell(self, stats: VlmStats) -> None:
-        """Record what a head made of the pictures of the last generation, if it drafted."""
+        """Record what was written ahead in the last generation, and what a head saw."""
+        stats.lookahead_tokens = self.caches.ahead
         if not self.config.drafts or stats.fault is not None:
             return
         if isinstance(self._head, PublishedEagleDecoder):

@@ -46,6 +46,7 @@ from .draft_networks import Drafting, method_of, visual_tokens
 from .handed_cache import HandedCache
 from .judging import check_heard, judging, step_ends
 from .memory import Memory
+from .prompt_caches import kept_entries
 from .request import Listener, Request, TokenStream
 
 # a cache in transformers' outputs, by the name that it has there
@@ -297,8 +298,11 @@ class SpeculativeGeneration:
         network = drafting.drafter if config.drafter_only else self.target
         assert network is not None
         prompt = drafting.prompt(request, network)
-        target = answering(request.guided(network, prompt, drafting.scratch, request.law))
-        stats.visual_tokens = visual_tokens(prompt)
+        drafting.caches.begin(request, stops.eos)
+        keeping = drafting.caches.keeping("draft" if config.drafter_only else "target", prompt)
+        told = drafting.scratch, request.law
+        target = answering(request.guided(network, prompt, *told, keeping=keeping))
+        stats.visual_tokens, stats.cache_entries = visual_tokens(prompt), kept_entries(target)
         rounded = drafting.copy(target, prompt)
         model = drafting.model(request, rounded or target, prompt, stats)
         target.stays = request.keeps

@@ -112,6 +112,8 @@ def _misfit(target: GuidedDecoder, prompt: Tensor) -> str | None:
         return "under guidance"
     if target.running.rows != len(prompt):
         return "of prompts that are answered a few at a time"
+    if target.compact:
+        return "of a prompt of which target_cache keeps some entries"
     if target.setting.mask.shape != prompt.shape:
         return "of a prompt that is compressed or given as inputs_embeds"
     if decoder.masks.window is not None:

@@ -33,7 +33,7 @@ class Memory:
     def recall(self, target: GuidedDecoder, prompt: Tensor) -> None:
         """Give a target that has not started what is known of its prompt `[1, T]`."""
         self.reused = 0
-        whole = target.offset == prompt.shape[1] and not target.watched
+        whole = target.offset == prompt.shape[1] and not (target.watched or target.compact)
         if self._cache is None or not whole or self._room != _room(target):
             return
         known = 0
@@ -49,7 +49,7 @@ class Memory:
     def keep(self, target: GuidedDecoder, prompt: Tensor, context: Context) -> None:
         """Keep the cache of a generation that is over; the last token of it was never read."""
         self.forget()
-        if target.offset != prompt.shape[1]:
+        if target.offset != prompt.shape[1] or target.compact:
             return
         answer = context.tokens[0, : max(0, context.base[0] - 1)]
         self._tokens = prompt[0].tolist() + answer.tolist()

@@ -15,6 +15,7 @@ from transformers.generation import GenerationMode
 from ...engine.draft import Context
 from ...errors import InputError
 from ...models.guided import GuidedDecoder
+from ...models.kept_entries import Keeping, KeptDecoder
 from ...models.setting import Setting
 from ...models.transformers.cache_view import CACHE_NAMES
 from ...models.transformers.emitted_scores import EmittedScores
@@ -149,11 +150,13 @@ class Request:
         scratch: int,
         law: Callable[[Tensor], Tensor],
         words: VocabularyMap | None = None,
+        keeping: Keeping | None = None,
     ) -> GuidedDecoder:
         """The network under guidance and warpers, with a cache of its own.
 
         A call may add `scratch` tokens beyond the output; `law` makes laws of its logits. With
-        `words` it reads its own tokens, and its laws are over the target's.
+        `words` it reads its own tokens, and its laws are over the target's. `keeping` says which
+        of the prompt's entries stay in the cache; None: all.
         """
         decoder.place(prompt)
         size, limit = decoder.drafts_for, self.limit
@@ -180,6 +183,8 @@ class Request:
             normalized=self.law.looks or self.scores is not None,
             both_ways=prompt.both_ways,
         )
+        if keeping is not None:
+            return KeptDecoder(decoder, setting, keeping)
         return GuidedDecoder(decoder, setting)
 
 

@@ -43,6 +43,16 @@ OTHER: dict[str, Any] = {  # than the default
     "inner": "recycling",
     "inner_draft_tokens": 2,
     "confidence": 0.3,
+    "least_share": 0.3,
+    "growth_share": 0.5,
+    "recency": 0.3,
+    "cache_window": 9,
+    "cache_kernel": 3,
+    "sink_tokens": 2,
+    "draft_cache_keep": 0.3,
+    "target_cache_keep": 0.3,
+    "draft_cache_size": 9,
+    "target_cache_size": 9,
     "rejection": 0.3,
     "tree_widths": (2, 2),
     "static_tree": "recycling-80",
@@ -127,7 +137,8 @@ def built(config: ResolvedConfig) -> list[Any]:
         **{name: lambda value=value: value for name, value in ELSE.items()},
     )
     rule, length = config.build_rule(offers), config.build_length(offers, 4)
-    return [rule, None if config.unverified else length, config.build_drafter(offers)]
+    caches = [tuple(config.build_cache(slot) or ()) for slot in ("draft", "target")]
+    return [rule, None if config.unverified else length, config.build_drafter(offers), caches]
 
 
 def of_steps(config: ResolvedConfig) -> list[Any]:
@@ -170,11 +181,13 @@ CHAINS += ("jacobi", "coupled-jacobi", "gumbel-jacobi")
 GROWN = ("tree", "dynamic-tree", "merged", "recycling", "trigram")
 RULES = ("token", "block", "lantern", "lantern++", "grouped", "cool", "judge")
 LENGTHS = ("constant", "heuristic", "goodput", "confidence", "specdec++", "speckv", "faser", "auto")
+LENGTHS += ("eos-ema",)
 # read by the pipeline itself: see where `Drawing`, `TokenTarget` and `VideoRun` are made
 ELSEWHERE = {"upsampler", "draft_guidance", "draft_temperature", "local_turns", "local_window"}
 ELSEWHERE |= {"branch", "reward", "forced_blocks", "draft_steps", "draft_ahead", "draft_beside"}
 ELSEWHERE |= {"target_speedup", "step"}
 ELSEWHERE |= {"draft_keep", "target_keep", "memory_budget", "hot_experts"}
+ELSEWHERE |= {"evicts", "lookahead_tokens"}
 
 
 def combinations() -> list[dict[str, str]]:
@@ -201,7 +214,7 @@ def test_every_option_that_a_combination_reads_changes_a_part():
 
 def test_every_option_has_a_part_and_every_part_its_own():
     assert {*all_options()} == {*OTHER} | ELSEWHERE
-    for kind in ("drafter", "rule", "length", "head"):
+    for kind in ("drafter", "rule", "length", "head", "cache"):
         for part in parts(kind).values():
             read = {name for name in options_of(part.options) if part.name in readers(name)}
             assert read == {*options_of(part.options)}
@@ -210,7 +223,7 @@ def test_every_option_has_a_part_and_every_part_its_own():
 def test_options_of_one_name_are_one_option():
     """Whichever part declares them: of one type and range, so that a setting has one meaning."""
     seen = {}
-    for kind in ("drafter", "rule", "length", "head"):
+    for kind in ("drafter", "rule", "length", "head", "cache"):
         for part in parts(kind).values():
             for name, option in options_of(part.options).items():
                 assert seen.setdefault(name, option) == option
@@ -221,6 +234,16 @@ def test_continuous_methods_read_what_their_parts_are_made_of(method):
     config = SpecConfig(method).resolve("continuous")
     if config.drafts and not config.drafter.whole:  # whole tokens are the pipeline's to count
         assert not idle(of_steps, config)
+
+
+@pytest.mark.parametrize("name", parts("cache"))
+def test_caches_read_what_their_choosers_are_made_of(name):
+    config = SpecConfig("draft", draft_cache=name, target_cache=name).resolve("vlm")
+    assert {f"{slot}_cache_{amount}" for slot in ("draft", "target") for amount in (
+        "keep", "size")} < {*config.options}  # fmt: skip
+    assert not idle(built, config)
+    assert config.contract == "lossy"
+    assert SpecConfig("draft", draft_cache=name).resolve("vlm").contract == "exact"
 
 
 @pytest.mark.parametrize(

@@ -80,6 +80,8 @@ def test_once_more_where_the_host_reads_what_was_written(pipe, monkeypatch):
 
 
 def test_once_more_where_the_host_learns_from_laws(pipe, monkeypatch):
+    """Where no token ends a picture, lengths by such ends look at none."""
+    assert waits_per_round(pipe, SpecConfig("draft", length="eos-ema"), monkeypatch) == 1
     config = SpecConfig("draft", length="speckv")
     assert 1 < waits_per_round(pipe, config, monkeypatch) <= 2  # rounds without a draft have one
 

@@ -37,7 +37,7 @@ def looks(config: SpecConfig) -> bool:
         # with fewer columns than the pictures have, the target's of grey ones would not fit
         kinds = EagleNetwork, Eagle3Network
         return issubclass(network_class(parts.head.name), kinds) and not config.target_compressor
-    return "drafter" in parts.needs and not parts.drafter_only
+    return parts.model_drafts and not parts.drafter_only
 
 
 class Blank:

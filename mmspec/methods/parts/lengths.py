@@ -26,6 +26,14 @@ class RejectionOptions(MostOptions):
     rejection: float = option(0.6, "above this probability of one, drafting stops", 0, 1)
 
 
+class EosEmaOptions(MostOptions):
+    least_share: float = option(0.67, "share of the most tokens that the shortest draft has", 0, 1)
+    growth_share: float = option(
+        0.33, "share of the most tokens that a draft grows by, where drafts stand whole", 0, 1
+    )
+    recency: float = option(0.5, "weight of the latest draft in the means over drafts", 0, 1)
+
+
 PARTS = (
     Length(
         "constant",
@@ -76,6 +84,15 @@ PARTS = (
         depth="own",
         recalls=True,
         paper="Shukla 2026",
+    ),
+    Length(
+        "eos-ema",
+        ".eos_ema:EosEmaLength",
+        "as far as drafts go before they end, and further where all of that stands",
+        EosEmaOptions,
+        depth="own",
+        recalls=True,
+        paper="Li et al. 2025",
     ),
     Length(
         "confidence",

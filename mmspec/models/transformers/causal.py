@@ -21,6 +21,7 @@ from .alibi import Alibi
 from .cache_view import CacheView, Window, cache_name, columns_of, write_columns
 from .chosen_layers import inputs_kept, layers_of, outputs_told, running
 from .hot_experts import HotExperts
+from .looking import See, attention_told
 from .masks import Masks
 from .output_layer import output_layer
 from .rearranged import Rearranged, Rearranging, is_plain
@@ -147,6 +148,12 @@ class CausalDecoder:
         finally:
             self._rearranged, self._ways = None, ()
             self.forget()
+
+    def looking(self, see: See) -> AbstractContextManager[None]:
+        """Surround calls that tell `see` their attention weights, layer by layer."""
+        if self._rearranged is not None:
+            return self._rearranged.layers.looking(see)
+        return attention_told(self, see)
 
     def fuzzy(self, size: int) -> AbstractContextManager[None]:
         """Surround calls in which `size` layers in a row are fuzzy, see `fuzzy_layers`."""

@@ -39,7 +39,7 @@ class ExitModel(GuidedDecoder):
                 "drafts from exits need a language model of transformers, of the target's words; "
                 "use method 'draft'"
             )
-        super().__init__(model.decoder, model.setting)
+        super().__init__(*model.again())
         layers, config = self.layers, model.decoder.config
         given = exits or getattr(config, EXITS, None) or range(1, layers + 1)
         self.exits = tuple(given)

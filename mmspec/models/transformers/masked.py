@@ -93,7 +93,7 @@ class MaskedModel(GuidedDecoder):
     def __init__(self, model: object, size: int, form: MaskedForm | None = None) -> None:
         form = form or _stated(model)
         assert isinstance(model, GuidedDecoder)
-        super().__init__(model.decoder, model.setting)
+        super().__init__(*model.again())
         self.form, self.size = form, size
         self.drafts = self.watched = True  # the output layer is run on the block alone
 

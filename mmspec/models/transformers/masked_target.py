@@ -74,7 +74,7 @@ class MaskedTarget(GuidedDecoder):
     returns = True  # masks stand behind the tokens of all rows
 
     def __init__(self, model: GuidedDecoder, mask: int) -> None:
-        super().__init__(model.decoder, model.setting)
+        super().__init__(*model.again())
         self.mask = mask
 
     def reserve(self, scratch: int) -> None:

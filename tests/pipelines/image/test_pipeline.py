@@ -578,6 +578,7 @@ def test_speculation_on_and_off(pipe):
         {"method": "draft", "length": "goodput"},
         {"method": "draft", "length": "speckv"},
         {"method": "draft", "length": "faser"},
+        {"method": "draft", "length": "eos-ema"},
         {"method": "scd", "length": "faser"},
         {"method": "sjd", "length": "speckv"},
         {"method": "dynamic-tree", "length": "speckv"},

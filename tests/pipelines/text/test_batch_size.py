@@ -53,7 +53,7 @@ def test_answers_are_the_same(pipe, method, temperature):
         check_same(answers(pipe, size, temperature), whole)
 
 
-LENGTHS = ["heuristic", "confidence", "specdec++"]
+LENGTHS = ["heuristic", "confidence", "specdec++", "eos-ema"]
 
 
 @pytest.mark.parametrize("length", LENGTHS)
