@@ -88,7 +88,9 @@ class MethodResult:
         choices: of a compressor that chooses, by branch.
         members: of a method of several models, by name.
         drafted_share: of video, share of the blocks that are the drafter's; None: of others.
-        at_equal_share: against other ways to route blocks, by family.
+        reused_share: of video, share of the target's layers that added what they added to the
+            block before; None: none did.
+        at_equal_share: against other ways to route blocks or to reuse layers, by family.
         categories, input_lengths: of text, by the category and the length of its prompts.
     """
 
@@ -140,6 +142,7 @@ class MethodResult:
     choices: dict[str, Choice] = field(default_factory=dict)
     members: dict[str, Member] = field(default_factory=dict)
     drafted_share: float | None = None
+    reused_share: float | None = None
     at_equal_share: dict[str, EqualShare] = field(default_factory=dict)
     speedup_of_all: float | None = None
     speedup_of_all_ci95: tuple[float, float] | None = None

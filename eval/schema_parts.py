@@ -101,7 +101,9 @@ class Category:
 
 @dataclass
 class EqualShare:
-    """Gain in the suite's first metric over another way to route, at the same drafted share.
+    """Gain in the suite's first metric over another way to save, at the same share.
+
+    It is the share of blocks that are drafted, or of layers that are reused.
 
     The other way is a mixture of two of its rows: of all clips, `weight` are the second one's. Of a
     row that drafts more than all of them a mixture with the one that drafts least is compared.

@@ -20,7 +20,8 @@ class Routed:
     """A row's clips, those of all rows in the same order.
 
     Attributes:
-        shares: of each clip `[n]`, the share of its blocks that are the drafter's.
+        shares: of each clip `[n]`, the share of its blocks that are the drafter's, or of the
+            layers that were reused.
         scores: of each clip `[n]`.
     """
 

@@ -1,9 +1,9 @@
-"""Measures of routed video blocks: drafted shares, seconds by part, quality at equal shares."""
+"""Measures of video rows: drafted and reused shares, seconds by part, quality at equal shares."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import permutations
 
 import numpy as np
@@ -18,8 +18,8 @@ from .equal_share import Routed, at_equal_share
 
 
 def routed_rows(rows: Mapping[str, MethodResult], log: SampleLog, plain: str = "plain") -> None:
-    """Fill in of rows that are labelled: drafted shares, seconds by part, the speed-up of all clips
-    together, quality as a share of plain's, and differences at equal drafted shares.
+    """Fill in of rows that are labelled: drafted and reused shares, seconds by part, the speed-up
+    of all clips together, quality as a share of plain's, and differences at equal shares.
 
     Only samples that every row has are compared.
     """
@@ -27,7 +27,7 @@ def routed_rows(rows: Mapping[str, MethodResult], log: SampleLog, plain: str = "
     for name, row in rows.items():
         timed = clocked[name]
         total = _total(log, name)
-        row.drafted_share = total.drafted_share
+        row.drafted_share, row.reused_share = total.drafted_share, total.reused_share or None
         row.phase_seconds = phase_seconds(merged_stats(timed) if timed else total)
         if timed:
             whole = statistics.fmean(line["seconds"] for line in timed)
@@ -41,8 +41,9 @@ def routed_rows(rows: Mapping[str, MethodResult], log: SampleLog, plain: str = "
         for name, row in rows.items():
             if name != plain:
                 _share_of_plain(row.quality[metric], _scores(metric, clips[name]), baseline)
-    if metrics:
-        _compare(rows, {name: _routed(name, metrics[0], of) for name, of in clips.items()}, plain)
+    for share in (_drafted, _reused) if metrics else ():
+        routed = {name: _routed(name, metrics[0], of, share) for name, of in clips.items()}
+        _compare(rows, routed, plain)
 
 
 def routing_notes(log: SampleLog, rows: Mapping[str, MethodResult]) -> list[str]:
@@ -106,16 +107,22 @@ def _share_of_plain(quality: Quality, mine: Sequence[float], plain: Sequence[flo
     )
 
 
-def _routed(name: str, metric: str, clips: Sequence[Sequence[Line]]) -> Routed:
+def _drafted(line: Line) -> float:
+    makers: list[str] = line["made_by"]
+    return makers.count("drafter") / len(makers)
+
+
+def _reused(line: Line) -> float:
+    return float(line.get("reused_share", 0.0))  # which older runs do not tell
+
+
+def _routed(
+    name: str, metric: str, clips: Sequence[Sequence[Line]], share: Callable[[Line], float]
+) -> Routed:
     """Means over the samples of each prompt."""
-
-    def drafted(line: Line) -> float:
-        makers: list[str] = line["made_by"]
-        return makers.count("drafter") / len(makers)
-
     return Routed(
         name,
-        np.array([statistics.fmean(map(drafted, of)) for of in clips]),
+        np.array([statistics.fmean(map(share, of)) for of in clips]),
         np.array([statistics.fmean(line["scores"][metric] for line in of) for of in clips]),
     )
 
@@ -134,4 +141,4 @@ def _compare(rows: Mapping[str, MethodResult], routed: Mapping[str, Routed], pla
         rungs = [routed[name] for name in (plain, *theirs)]
         for name in own:
             if (found := at_equal_share(routed[name], rungs)) is not None:
-                rows[name].at_equal_share[other] = found
+                rows[name].at_equal_share.setdefault(other, found)

@@ -140,6 +140,13 @@ DRAFTED = Column(
     "The share of all blocks that are the drafter's, the forced first ones included.",
     seldom=True,
 )
+REUSED = Column(
+    "reused",
+    lambda r: Cell(f.share(r.reused_share)),
+    "The share of the target's layers, over all of its calls, that did not run: they added what "
+    "they had added to the block before.",
+    seldom=True,
+)
 _MEDIAN = figure("speedup_median", 2, unit="×", ci95="speedup_ci95")
 _IDEAL = (
     "The ideal is the speed-up if the bare forward passes that the method needed were all that "
@@ -204,6 +211,7 @@ COSTS = (
     ),
     Column("n", _samples),
     DRAFTED,
+    REUSED,
     Column(
         "NFE",
         figure("nfe_per_sample"),

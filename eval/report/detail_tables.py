@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..schema import Report
 from ..schema_parts import Category, EqualShare
 from . import format as f
-from .columns import DRAFTED, TOKENS_PER_CALL
+from .columns import DRAFTED, REUSED, TOKENS_PER_CALL
 from .parts import knob_text
 from .summary import first_metric
 from .table import Cell, Row, Table
@@ -50,20 +50,23 @@ def accepted(report: Report) -> Table | None:
 
 
 def equal_shares(report: Report) -> Table | None:
-    """Ways to route blocks where they draft as much: a row per method, a column per other way."""
+    """Ways to save where they draft, or reuse, as much: a row a method, a column a rival."""
     having = {name: row for name, row in report.methods.items() if row.at_equal_share}
     if not having:
         return None
     families = list(dict.fromkeys(other for row in having.values() for other in row.at_equal_share))
     found = [gain for row in having.values() for gain in row.at_equal_share.values()]
     digits = f.decimals(gain.value for gain in found)
-    rows = []
+    reuse = any(row.reused_share is not None for row in having.values())
+    shares, rows = (DRAFTED, REUSED) if reuse else (DRAFTED,), []
     for name, row in having.items():
         gains = (_gain(report, row.at_equal_share.get(family), digits) for family in families)
-        rows.append(Row(name, (DRAFTED.cell(row), *gains)))
-    caption = f"Gain in {first_metric(report)} over other ways to route, at equal drafted shares, "
+        rows.append(Row(name, (*(share.cell(row) for share in shares), *gains)))
+    what = "save, at equal drafted or reused" if reuse else "route, at equal drafted"
+    caption = f"Gain in {first_metric(report)} over other ways to {what} shares, "
     caption += "with 95 % intervals; then the rows that these are mixed of."
-    columns = ("method", DRAFTED.heading, *(f"against {family}" for family in families))
+    told = (f"against {family}" for family in families)
+    columns = ("method", *(share.heading for share in shares), *told)
     return Table(caption, columns, tuple(rows))
 
 

@@ -102,7 +102,8 @@ def _markdown(args: argparse.Namespace) -> str:
             drafts = Cell(preset.summary if by_name else parts.drafter.summary)
             judges = Cell(parts.rule.summary if parts.drafts else "–")
             papers = [parts.head.paper if parts.head else parts.drafter.paper, parts.rule.paper]
-            sources = Cell("; ".join(dict.fromkeys(filter(None, papers if parts.drafts else ()))))
+            papers = papers if parts.drafts else [preset.paper]
+            sources = Cell("; ".join(dict.fromkeys(filter(None, papers))))
             mark = "" if method.role == "method" else method.role
             rows.append(Row(f"{name}, for {of}" if of else name, (drafts, judges, sources), mark))
     columns = ("method", "who drafts", "how a draft is judged", "papers")

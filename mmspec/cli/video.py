@@ -84,7 +84,10 @@ def _video(args: argparse.Namespace) -> int:
         print_table(record["methods"])
         for method, row in record["methods"].items():
             parts = ", ".join(f"{part} {spent:.2f} s" for part, spent in row["parts"].items())
-            print(f"{method}: {row['drafted_share']:.0%} of the blocks drafted; {parts}")
+            reused = row["reused_share"]
+            shares = f"{row['drafted_share']:.0%} of the blocks drafted"
+            shares += f", {reused:.0%} of the layers reused" if reused else ""
+            print(f"{method}: {shares}; {parts}")
         print(f"clips and stats.json are in {out}/")
     return 0
 

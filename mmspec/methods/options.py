@@ -196,6 +196,10 @@ class Options:
         """Components of the pipeline that a part needs by these options, beside its own `needs`."""
         return ()
 
+    def approximates(self) -> bool:
+        """True if by these options what answers is not the target as it is."""
+        return False
+
     def check_layers(self, layers: int) -> None:
         """Raise an `InputError` if a target of so many layers won't do."""
         return

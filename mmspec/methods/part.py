@@ -311,6 +311,7 @@ class Preset:
         of: what it is for a modality, if that is another.
         answers: who makes the output: the target, the draft model alone, or several experts.
         options: of the method itself, by modality.
+        paper: where it was published, if it drafts nothing; else its parts say.
     """
 
     name: str
@@ -327,4 +328,5 @@ class Preset:
     of: Mapping[Modality, Preset] = field(default_factory=dict)
     answers: Literal["target", "drafter", "experts"] = "target"
     options: Mapping[Modality, type] = field(default_factory=dict)
+    paper: str = ""
     kind: ClassVar[str] = "method"

@@ -110,7 +110,8 @@ class ResolvedConfig:
     def other_law(self) -> bool:
         """True if what answers is not the target as it is: lossy, whatever the rule."""
         shorter = self.config.target_compressor or self.config.target_cache
-        return self.preset.answers != "target" or shorter is not None
+        near = any(options.approximates() for _, options in self.chosen)
+        return near or self.preset.answers != "target" or shorter is not None
 
     @property
     def unverified(self) -> bool:

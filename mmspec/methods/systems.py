@@ -50,6 +50,7 @@ SYSTEMS = (
     # pictures of vectors, and clips
     System("CSpD", "a small model's tokens, judged at the diffusion head", "cspd"),
     System("SDVG", "a reward routes blocks of a clip", "sdvg", "1.59–2.09×"),
+    System("X-Cache", "layers add what they added a block ago", "x-cache", "2.6× (X-world)"),
     # vision-language models
     System("ViSpec", "a draft head with pictures in a vector or two", "vispec"),
     System("SpecVLM", "a draft head whose question shortens pictures", "specvlm"),

@@ -38,6 +38,7 @@ from ..output import VideoBlock, VideoOutput
 from ..prompts import captions_of, check_between, check_tensor_inputs, negatives
 from . import components
 from .components import VideoSizes
+from .reuse import check_pace, check_steps, let_reuse, reuses
 from .speculation import OutputType, Snapshot, VideoRun, begun, joined, judged
 from .stats import VideoStats
 
@@ -193,6 +194,7 @@ class VideoPipeline(SpeculativePipeline):
                 WanClips(model, [t[: 1 + own.guided] for t in texts], *size, own, blocks, window)
                 for model, own in zip(models, samplers, strict=True)
             )
+            let_reuse(config, clips, seeds)
             wait(self.device)
         judge = None if reward is None else FrameJudge(reward, prompts)
         making = "draft" if config.drafter_only else "regenerate"
@@ -225,7 +227,8 @@ class VideoPipeline(SpeculativePipeline):
                 for model, weights in zip(models, forms, strict=False):
                     running.enter_context(self.rounded(model, weights))
                 work.run(blocks - done, on_block)
-        if drafter is not None and not self.interrupt and work.pace.plain is not None:
+        whole = drafter is not None and not self.interrupt
+        if whole and not reuses(config) and work.pace.plain is not None:
             self._notices.check(stats, work.pace.plain, work.pace.spent)
         frames = joined(shown, output_type)
         if not return_dict:
@@ -256,6 +259,7 @@ class VideoPipeline(SpeculativePipeline):
     def check_speculation(self, config: SpecConfig) -> ResolvedConfig:
         resolved = super().check_speculation(config)
         options = resolved.options
+        check_pace(resolved)
         if not judged(resolved) or "reward" not in options:
             return resolved
         name = options["reward"] if self.reward is None else self.reward.name
@@ -283,6 +287,7 @@ class VideoPipeline(SpeculativePipeline):
         sampler = components.target_sampler(self.transformer, *(given[name] for name in how))
         if self.drafter is not None:
             components.drafter_sampler(self.drafter, sampler, config)
+        check_steps(config, sampler)
         sizes.latents(given["height"], given["width"])
         sizes.blocks(given["num_frames"])
 

@@ -136,6 +136,9 @@ class VideoRun:
         if small:  # the target took no part
             for counts in (self.stats.calls, self.stats.target_tokens):
                 counts[:] = [0] * len(counts)
+        else:
+            self._count(self.stats.layers, self.target.layers)
+            self._count(self.stats.reused_layers, self.target.reused)
         for row, block in enumerate(self.target.emitted):
             self.stats.made_by[row].append("drafter" if block.drafted or small else "target")
             self.stats.rewards[row].append(block.rewards.tolist())
@@ -145,6 +148,10 @@ class VideoRun:
             self.stats.wasted = self._ahead.wasted
         if self.judge is not None:
             self.stats.unjudged, self.stats.reason = self.judge.failures, self.judge.reason
+
+    @staticmethod
+    def _count(counts: list[int], more: list[int]) -> None:
+        counts[:] = [count + new for count, new in zip(counts, more, strict=True)]
 
     def _keep(self, pace: Pace) -> None:
         """Look at a round; as many drafts as a target speed-up needs stand in the next."""

@@ -32,6 +32,9 @@ class VideoStats(SpecStats):
             their share of its seconds, by the blocks in its calls.
         made_by: of every block of every clip, "drafter" or "target".
         rewards: of the frames that the drafter proposed for each; empty where nobody judged.
+        layers: layers of the target's network that ran for each clip, in all of its calls.
+        reused_layers: those that did not run, since they added what they had added to the block
+            before.
         unjudged: blocks that were rejected because the reward failed or is no number.
         reason: why the first of them was; None: there was none.
         wasted: blocks that were drafted ahead, wholly or in part, and thrown away, since the one
@@ -42,6 +45,8 @@ class VideoStats(SpecStats):
     parts: dict[str, float] = field(default_factory=dict)
     made_by: list[list[str]] = field(default_factory=list)
     rewards: list[list[list[float]]] = field(default_factory=list)
+    layers: list[int] = field(default_factory=list)
+    reused_layers: list[int] = field(default_factory=list)
     unjudged: int = 0
     reason: str | None = None
     wasted: int = 0
@@ -53,6 +58,7 @@ class VideoStats(SpecStats):
     def start(self, rows: int) -> None:
         super().start(rows)
         self.made_by, self.rewards = [[] for _ in range(rows)], [[] for _ in range(rows)]
+        self.layers, self.reused_layers = [0] * rows, [0] * rows
 
     @contextmanager
     def part(self, name: str) -> Iterator[None]:
@@ -76,6 +82,11 @@ class VideoStats(SpecStats):
         return makers.count("drafter") / max(1, len(makers))
 
     @property
+    def reused_share(self) -> float:
+        """Share of the layers of all calls that did not run."""
+        return _share(sum(self.reused_layers), sum(self.layers))
+
+    @property
     def phases(self) -> dict[str, float]:
         """The parts of the phases, and the reading of prompts."""
         return {"encode": self.seconds.get("encode", 0.0), **self.parts}
@@ -85,10 +96,16 @@ class VideoStats(SpecStats):
         return whole
 
     def of_sample(self, row: int) -> dict[str, Any]:
-        return {**super().of_sample(row), "made_by": self.made_by[row]}
+        reused = _share(self.reused_layers[row], self.layers[row])
+        own = {"made_by": self.made_by[row], "reused_share": reused}
+        return {**super().of_sample(row), **own}
 
     def as_dict(self) -> dict[str, Any]:
         own = {f.name: getattr(self, f.name) for f in fields(self)[len(fields(SpecStats)) :]}
         rewards = [[[None if r != r else r for r in block] for block in c] for c in self.rewards]
         own |= {"drafted_share": self.drafted_share, "rewards": rewards}  # JSON has no NaN
-        return {**super().as_dict(), **own}
+        return {**super().as_dict(), **own, "reused_share": self.reused_share}
+
+
+def _share(reused: int, ran: int) -> float:
+    return reused / max(1, reused + ran)

@@ -186,6 +186,7 @@ LENGTHS += ("eos-ema",)
 ELSEWHERE = {"upsampler", "draft_guidance", "draft_temperature", "local_turns", "local_window"}
 ELSEWHERE |= {"branch", "reward", "forced_blocks", "draft_steps", "draft_ahead", "draft_beside"}
 ELSEWHERE |= {"target_speedup", "step"}
+ELSEWHERE |= {"reuse_threshold", "reuse_share", "reuse_blocks", "reuse_layers"}
 ELSEWHERE |= {"draft_keep", "target_keep", "memory_budget", "hot_experts"}
 ELSEWHERE |= {"evicts", "lookahead_tokens"}
 

@@ -23,7 +23,7 @@ def undrafted(tmp_path_factory):
 def test_without_a_drafter_plain_is_left(undrafted):
     assert {"transformer", "vae"} <= components_in(undrafted, "video")
     assert not {"drafter", "router"} & components_in(undrafted, "video")
-    assert runnable_in(undrafted, "video") == ["plain"]
+    assert runnable_in(undrafted, "video") == ["plain", "x-cache", "random-reuse"]
 
 
 @pytest.mark.parametrize("entry", [[], None, {}, "drafter", [None, None]])
@@ -33,13 +33,14 @@ def test_an_entry_that_names_no_class_is_no_component(undrafted, tmp_path, entry
     assert "drafter" not in components_in(tmp_path, "video")
     named = {**index, "drafter": ["mmspec.models.wan.transformer", "WanTransformer"]}
     (tmp_path / "model_index.json").write_text(json.dumps(named))
-    unasked = ["plain", "drafter-only", "random-routing", "oracle-routing"]
+    unasked = ["plain", "x-cache", "drafter-only", "random-routing", "random-reuse"]
+    unasked += ["oracle-routing"]
     assert runnable_in(tmp_path, "video") == unasked
 
 
 def test_the_router_is_asked_for_by_what_reads_its_rewards(tmp_path):
-    names = ["plain", "sdvg", "sdvg-adaptive", "arbitrage"]
-    names += ["drafter-only", "random-routing", "oracle-routing"]
+    names = ["plain", "sdvg", "sdvg-adaptive", "arbitrage", "x-cache"]
+    names += ["drafter-only", "random-routing", "random-reuse", "oracle-routing"]
     tiny_pipeline().save_pretrained(tmp_path)
     assert runnable_in(tmp_path, "video") == names
     needs = {name: SpecConfig(name).resolve("video").needs for name in names}

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from ..options import Options, option
 from ..part import Drafter, DraftOptions, Preset, Rule
+from .reuse import NearReuseOptions
 from .routing import ADVANTAGE_ROUTER, ROUTER, AdvantageOptions, GainOptions, ShareOptions
 from .steps import OF_STEPS
 
@@ -22,7 +23,7 @@ class StepsOptions(DraftOptions):
     )
 
 
-class BlockVideoOptions(StepsOptions):
+class BlockVideoOptions(NearReuseOptions, StepsOptions):
     forced_blocks: int = option(1, "first blocks of a clip that the target makes", 0, 65536)
     draft_ahead: bool | None = option(
         None, "whether the next block is drafted while the last is judged; none: on a GPU"

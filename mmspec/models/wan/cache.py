@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...errors import InputError
+from .reuse import BlockReuse
 from .window import ContextWindow
 
 
@@ -33,7 +34,10 @@ class WanCache:
 
     Attributes:
         blocks: committed, that is the number of the block to come.
+        reuse: what calls that write nothing may add again; None: all layers run.
     """
+
+    reuse: BlockReuse | None = None
 
     def __init__(
         self,
@@ -54,7 +58,8 @@ class WanCache:
     @property
     def nbytes(self) -> int:
         """Bytes of its tensors."""
-        return self.data.nbytes + self.text.nbytes
+        kept = 0 if self.reuse is None else self.reuse.nbytes
+        return self.data.nbytes + self.text.nbytes + kept
 
     def room(self, blocks: int) -> None:
         """Raise an `InputError` unless so many more blocks fit."""
@@ -116,13 +121,19 @@ class WanCache:
     def snapshot(self) -> dict[str, Tensor]:
         """The cache's state for `restore`, as tensors of their own."""
         used = min(self._reached, self.slots)
+        kept = {} if self.reuse is None else self.reuse.snapshot()
+        if kept:
+            kept["reuse.text"] = self.text[0, 0].clone()
         return {
             "blocks": torch.tensor([self.blocks, self._reached]),
             "keys_values": self.data[..., :used, :, :].clone(),
+            **kept,
         }
 
     def restore(self, snapshot: dict[str, Tensor]) -> None:
         """Go on from a snapshot of a cache of the same model, rows, frame size and window.
+
+        Residuals that were computed under another text are left out.
 
         Raises:
             InputError: it is of another cache.
@@ -137,3 +148,7 @@ class WanCache:
             raise InputError(f"the snapshot is of another cache: {sizes}")
         here.copy_(kept)
         self.blocks, self._reached = blocks, reached
+        if self.reuse is not None:
+            text, mine = snapshot.get("reuse.text"), self.text[0, 0]
+            same = text is not None and torch.equal(text.to(mine), mine)
+            self.reuse.restore(snapshot if same else {}, mine)

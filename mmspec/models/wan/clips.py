@@ -12,6 +12,7 @@ from torch import Tensor
 from ...engine.coins import RoundCoins
 from ...errors import InputError
 from ...files import parse_json, to_json
+from .reuse import BlockReuse
 from .sampler import FewStepSampler, denoise_block
 from .transformer import WanTransformer
 from .window import ContextWindow
@@ -62,7 +63,7 @@ class WanClips:
         self.before_step: Callable[[], None] = lambda: None
         self._caches = [model.start(text, height, width, limit, window) for text in texts]
         self._waiting: list[list[Tensor]] = [[] for _ in texts]
-        self._calls, self._read = [0] * len(texts), [0] * len(texts)
+        self._calls, self._read, self._spared = ([0] * len(texts) for _ in range(3))
 
     @property
     def most_waiting(self) -> int:
@@ -163,6 +164,17 @@ class WanClips:
         taken = self._calls, self._read
         self._calls, self._read = [0] * self.rows, [0] * self.rows
         return taken
+
+    def reuse(self, kept: Sequence[BlockReuse]) -> None:
+        """Let denoising steps that write nothing reuse residuals from here on, clip by clip."""
+        for cache, own in zip(self._caches, kept, strict=True):
+            cache.reuse = own
+
+    def spared(self) -> list[int]:
+        """Layers per clip that did not run in its forward passes, since this was last asked."""
+        found = [0 if cache.reuse is None else cache.reuse.spared for cache in self._caches]
+        before, self._spared = self._spared, found
+        return [now - then for now, then in zip(found, before, strict=True)]
 
     def snapshot(self, row: int) -> dict[str, Tensor]:
         """A clip's state for `restore`, as tensors of their own."""

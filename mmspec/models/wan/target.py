@@ -64,6 +64,8 @@ class VideoTarget:
         made: blocks that were made in the last round.
         surplus: blocks that were read for it, beside the one before each: drafts that stood, all at
             once.
+        layers, reused: layers that ran for each clip in the last round, and those that added what
+            they had kept.
     """
 
     def __init__(
@@ -78,6 +80,7 @@ class VideoTarget:
         self.part, self.making = part, making
         self.emitted: list[EmittedBlock] = []
         self.made = self.surplus = 0
+        self.layers, self.reused = [0] * clips.rows, [0] * clips.rows
         self._states: list[State] = [{} for _ in range(clips.rows)]
         self._shown: list[Tensor | None] = [None] * clips.rows  # the last frame of each
         self._decoded: list[Decoded | None] = [None] * clips.rows
@@ -132,6 +135,9 @@ class VideoTarget:
             self._shown[row] = frames[-1].contiguous()  # as `restore` gives it back
             self.emitted.append(EmittedBlock(latents, frames, bool(kept), self._rewards[row]))
         verdict.calls, verdict.target_tokens = self.clips.taken()
+        self.reused, depth = self.clips.spared(), len(self.clips.model.layers)
+        pairs = zip(verdict.calls, self.reused, strict=True)
+        self.layers = [calls * depth - reused for calls, reused in pairs]
 
     def snapshot(self, row: int) -> dict[str, Tensor]:
         """A clip's state for `restore`, as tensors of their own."""

@@ -9,7 +9,7 @@ velocity v = noise − x_0 of flow matching; `sampler` draws with it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 import torch
@@ -21,10 +21,12 @@ from torch import Tensor, nn
 from ...errors import InputError
 from .block import WanBlock, WanHead, later, mlp, rotary_3d, sinusoids
 from .cache import WanCache
+from .reuse import Run
 from .window import ContextWindow, attend_blocks
 
 TIMESTEPS = 1000.0  # that the network counts; t / 1000 of a noisy latent is noise
 Reader = Callable[[int, Tensor, Tensor, Tensor], Tensor]  # layer, queries, keys, values
+Through = Callable[[Run, Tensor, int], Tensor]  # how layers are run, their input, their number
 Memory = dict[int, tuple[Tensor, Tensor]]  # by layer, keys and values of clean frames
 
 
@@ -211,7 +213,7 @@ class WanTransformer(ModelMixin, ConfigMixin):
         """Velocities `[B, F, C, H, W]` of the block that comes next, given its noisy frames.
 
         `clean` are frames of one or more blocks before it that are not committed yet, which this
-        call does along the way.
+        call does along the way. A call that commits none may reuse residuals, see `WanCache.reuse`.
         """
         return self._advance(noisy, timestep, cache, clean)
 
@@ -233,7 +235,11 @@ class WanTransformer(ModelMixin, ConfigMixin):
         times = torch.full((rows, frames), timestep, device=latents.device)
         times[:, :known] = self.config.context_noise
         positions, read = tuple(range(first, first + frames)), partial(cache.attend, clean=blocks)
-        velocities = self._run(latents, times, positions, cache.text, read, noisy.shape[1])
+        through: Through | None = None
+        if cache.reuse is not None and not blocks:
+            through = partial(cache.reuse.through, block=cache.blocks, timestep=timestep)
+        wanted = noisy.shape[1]
+        velocities = self._run(latents, times, positions, cache.text, read, wanted, through)
         cache.advance(blocks)
         return velocities
 
@@ -262,6 +268,7 @@ class WanTransformer(ModelMixin, ConfigMixin):
         text: Tensor,
         read: Reader,
         wanted: int,
+        through: Through | None = None,
     ) -> Tensor:
         """Velocities `[B, wanted, C, H, W]` of the last frames of `latents [B, F, C, H, W]`.
 
@@ -270,6 +277,7 @@ class WanTransformer(ModelMixin, ConfigMixin):
             positions: of the frames in the clip.
             text: see `read_text`.
             read: the self-attention of a layer.
+            through: runs the layers, or spares some; None: all run.
         """
         weight = self.patch_embedding.weight
         x = self.patch_embedding(latents.to(weight).transpose(1, 2))  # [B, D, F, h, w]
@@ -279,9 +287,16 @@ class WanTransformer(ModelMixin, ConfigMixin):
         modulation = self.time_projection(told).unflatten(-1, (6, -1))
         double, head_dim = weight.dtype == torch.float64, text.shape[-1]
         rotary = rotary_3d(positions, height, width, head_dim, double, x.device)
-        first, last = len(positions) - wanted, len(self.layers) - 1
-        for n, layer in enumerate(self.layers):
-            x = layer(x, modulation, rotary, text[n], partial(read, n), first if n == last else 0)
+        layers, first = self.layers, len(positions) - wanted
+        last = len(layers) - 1
+
+        def run(numbers: Iterable[int], x: Tensor) -> Tensor:
+            for n in numbers:
+                silent = first if n == last else 0
+                x = layers[n](x, modulation, rotary, text[n], partial(read, n), silent)
+            return x
+
+        x = through(run, x, len(layers)) if through is not None else run(range(len(layers)), x)
         y: Tensor = self.head(x, told[:, first:])  # [B, wanted, h · w, patch · C]
         _, rows, columns = self.config.patch_size
         y = y.unflatten(2, (height, width)).unflatten(-1, (rows, columns, -1))

@@ -133,6 +133,35 @@ def test_methods_against_each_other_and_against_chance(log, rows):
         assert not rows[name].at_equal_share
 
 
+def test_reuse_against_chance_at_equal_shares(log):
+    """Rows that reuse are compared among themselves, and rows that draft as if these were not."""
+    cost, shares = {"sdvg": 0.1, "random": 0.5}, {"sdvg": 0.3, "random": 0.6}
+    lines = []
+    for line in log.of("quality"):
+        family = line["method"].partition("[")[0]
+        if family in (*cost, "plain"):
+            share = shares.get(family, 0.0) + 0.01 * (line["index"] % 3) * (family != "plain")
+            scores = {"correctness": 0.9 - cost.get(family, 0.0) * share}
+            lines.append({**line, "made_by": ["target"], "reused_share": share, "scores": scores})
+    names = [name for name in ROWS if name.partition("[")[0] in (*cost, "plain")]
+    counts = [line for line in log.of("counts") if line["method"] in names]
+    for line in counts:
+        reused = [30] if line["method"].startswith("sdvg") else [0]
+        line["stats"] |= {"made_by": [["target"]], "layers": [70], "reused_layers": reused}
+    log.lines = [*lines, *counts]
+    rows = quality_rows(lines, counts, names, None)
+    for name, row in rows.items():
+        row.family, row.knob, row.role = ROWS[name][:3]
+    routed_rows(rows, log)
+    found = rows["sdvg[tau=1]"].at_equal_share
+    assert list(found) == ["random"]
+    wanted = (cost["random"] - cost["sdvg"]) * 0.31  # for as much reuse
+    assert found["random"].value == pytest.approx(wanted, abs=1e-9)
+    assert rows["plain"].reused_share is None
+    assert rows["sdvg[tau=1]"].reused_share == pytest.approx(0.3)
+    assert not rows["plain"].at_equal_share
+
+
 def test_a_target_without_quality_has_no_shares(log):
     lines = [{**x, "scores": {"motion": 0.0}} for x in log.of("quality")]
     found = quality_rows(lines, log.of("counts"), list(ROWS), None)

@@ -296,7 +296,7 @@ def test_methods_that_can_run(pipe):
     measured = modality("video")
     assert set(measured.methods(pipe, CALL)) == set(serving("video"))
     alone = VideoPipeline(**{**pipe.components, "drafter": None})
-    assert measured.methods(alone, CALL) == ("plain",)
+    assert measured.methods(alone, CALL) == ("plain", "x-cache", "random-reuse")
     with pytest.raises(InputError, match="say which --methods"):
         measured.methods(None, CALL)
 

@@ -48,6 +48,17 @@ def test_what_is_less_than_what():
     assert equal_shares(made()) is None
 
 
+def test_rows_that_reuse_say_how_much():
+    report = made(random=EqualShare(0.02, None, ["random[0.25]", "random[0.5]"], 0.5))
+    report.methods["sdvg[tau=60]"].reused_share = 0.26
+    table = equal_shares(report)
+    assert table.columns == ("method", "drafted", "reused", "against random")
+    assert [cell.text for cell in table.rows[0].cells[:2]] == ["41 %", "26 %"]
+    assert "at equal drafted or reused shares" in table.caption
+    assert "reused" in headline(report).columns
+    assert "reused" not in headline(made()).columns
+
+
 def test_a_row_that_is_mixed_itself():
     itself = EqualShare(0.02, None, ["plain", "sdvg[tau=60]"], 0.8, against="random[0.25]")
     ((cell,),) = ([*of.cells[1:]] for of in equal_shares(made(random=itself)).rows)

@@ -27,6 +27,7 @@ from mmspec.rewards.router import RouterReward
 
 PROMPTS = ["a photo of a red circle", "two blue squares"]
 METHODS = list(serving("video"))
+REUSING = ("x-cache", "random-reuse")
 
 
 class Brightness:
@@ -199,14 +200,15 @@ def test_methods(pipe, some_tau, method):
     pipe.enable_speculation(some_tau(method))
     out = pipe(PROMPTS, generator=seeds(5, 6), num_frames=45, num_inference_steps=2)
     makers = {maker for clip in out.made_by for maker in clip}
-    wanted = {"plain": {"target"}, "drafter-only": {"drafter"}}.get(method, {"drafter", "target"})
-    assert makers == wanted
-    if method not in ("plain", "drafter-only"):
+    undrafted = ("plain", *REUSING)
+    wanted = {"drafter"} if method == "drafter-only" else {"drafter", "target"}
+    assert makers == ({"target"} if method in undrafted else wanted)
+    if method not in (*undrafted, "drafter-only"):
         assert {clip[0] for clip in out.made_by} == {"target"}
     stats = out.stats
     assert stats.contract == ("exact" if method == "plain" else "lossy")
     judged = [len(block) for clip in out.rewards for block in clip]
-    asks = method not in ("plain", "drafter-only", "random-routing")
+    asks = method not in (*undrafted, "drafter-only", "random-routing")
     assert judged == ([0] + [8] * 5) * 2 if asks else judged == [0] * 12
     parts = {"decode", "commit"}
     parts |= {"draft"} if "drafter" in makers else set()
@@ -214,6 +216,9 @@ def test_methods(pipe, some_tau, method):
     parts |= {"regenerate"} if "target" in makers else set()
     assert set(stats.parts) == parts
     assert (stats.nfe == 0) == (method == "drafter-only")
+    ran, reused = sum(stats.layers), sum(stats.reused_layers)
+    assert ran + reused == sum(stats.calls) * len(pipe.transformer.layers)
+    assert (reused > 0) == (method in REUSING)
     drafted = [maker == "drafter" for clip in out.made_by for maker in clip]
     assert stats.as_dict()["drafted_share"] == sum(drafted) / 12
     assert len(stats.merged([stats]).made_by) == 4
