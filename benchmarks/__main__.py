@@ -30,6 +30,8 @@ from mmspec.methods import serving
 from mmspec.progress import bar
 
 from .experts.command import add_experts
+from .lengths.command import add_lengths
+from .load.command import add_load
 from .objectives.command import add_objectives
 from .online.command import add_online
 from .plain.command import add_plain
@@ -58,6 +60,8 @@ def build_parser() -> argparse.ArgumentParser:
     add_experts(commands)
     add_objectives(commands)
     add_online(commands)
+    add_lengths(commands)
+    add_load(commands)
 
     weights = add_command(
         commands, "weights", _weights, "rounded weights: what a call costs, and how far laws move"

@@ -1,15 +1,14 @@
-"""Choice between sizes of drafts and plain decoding, call by call, by tokens a second.
+"""Choice of a call's drafts, or of plain decoding, by what they have brought so far.
 
-A processor that is busy with many rows has no time to spare for drafts. Goodput lengths (SmartSpec,
-Liu et al. 2024) leave drafts out round by round, and the drafter still reads every prompt. Here
-whole calls of a pipeline are compared, reading prompts, keeping books and all, so it serves tokens,
-vectors and video alike, and windows of drafts that get better from round to round.
+A processor that is busy with many rows has no time to spare for drafts. Within a call a `Guard`
+leaves out those that do not pay, round by round. Between calls the sizes of drafts are compared,
+with what a drafter reads of the prompts, so that windows which get better from round to round are
+compared as wholes; and where none pays, calls are plain and no drafter is there.
 """
 
 from __future__ import annotations
 
 import inspect
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -19,24 +18,24 @@ from typing import Any, TypeVar
 
 import torch
 
+from ..draft.guarded import GuardedDrafter
+from ..draft.null import NullDrafter
+from ..engine.length.guard import Guard, GuardedLength
+from ..engine.length.ledger import OWED, Ledger, octave
+from ..engine.protocols import Engine
 from ..errors import InputError
 from ..methods import PIPELINES, Modality, SpecConfig
+from ..methods.tree_sizes import sized_trees
 from .arguments import is_chat
 
 F = TypeVar("F", bound=Callable[..., Any])
 AUTO = "auto"  # the length policy that asks for such a choice
-_TRIES = 2  # calls of each kind before one is chosen; the first of them, a slow one, tells nothing
-_FADE = 0.7  # of what was seen, with every further call
-_PATIENCE = 8  # calls until another kind is tried again, doubled whenever it loses
+_PLAIN = 1  # number of the choice that is plain
+_PATIENCE = 8  # calls until another choice is tried again, doubled whenever it loses
 _LONGEST = 128  # that patience grows to
 _SEEDS = 2**32  # people set smaller ones; torch begins with 64 random bits
 _GOES_ON = ("resume", "memory")  # arguments that hold what another call has left
 _any_sample: ContextVar[bool] = ContextVar("any_sample", default=False)
-
-
-def now() -> float:
-    """Seconds by the clock that calls are timed by."""
-    return time.perf_counter()
 
 
 @contextmanager
@@ -53,53 +52,17 @@ def any_sample(free: bool = True) -> Iterator[None]:
 
 
 @dataclass
-class _Pace:
-    """Tokens and seconds of calls of one kind, the latest counting most."""
+class _Turns:
+    """Calls of one octave of rows: since when the best choice runs, and when another is tried."""
 
-    tokens: float = 0.0
-    seconds: float = 0.0
-    calls: int = 0
-
-    @property
-    def rate(self) -> float:
-        return self.tokens / self.seconds if self.seconds else 0.0
-
-    def learn(self, tokens: int, seconds: float) -> None:
-        if self.calls:
-            self.tokens = _FADE * self.tokens + tokens
-            self.seconds = _FADE * self.seconds + seconds
-        self.calls += 1
-
-
-@dataclass
-class _Size:
-    """Calls of one size: how fast each choice is, and which one runs."""
-
-    paces: list[_Pace]
-    best: int = 0
     since: int = 0
     patience: int = _PATIENCE
     turn: int = 0
 
-    def choose(self) -> int:
-        """Choose for the next call: the best, or now and then another one."""
-        for number, pace in enumerate(self.paces):
-            if pace.calls < _TRIES:
-                return number
-        others = [number for number in range(len(self.paces)) if number != self.best]
-        if self.since < self.patience or not others:
-            return self.best
-        return others[self.turn % len(others)]
-
-    def learn(self, chosen: int, tokens: int, seconds: float) -> None:
-        """Learn what a call took; a choice that was tried again is taken if it is the fastest."""
-        self.paces[chosen].learn(tokens, seconds)
-        if any(pace.calls < _TRIES for pace in self.paces):
-            return
-        tried = self.since >= self.patience
-        fastest = max(range(len(self.paces)), key=lambda number: self.paces[number].rate)
-        if self.paces[fastest].rate > self.paces[self.best].rate:
-            self.best, self.since, self.patience = fastest, 0, _PATIENCE
+    def told(self, tried: bool, changed: bool) -> None:
+        """Hear of a call: whether it was such a try, and whether another choice is best now."""
+        if changed:
+            self.since, self.patience = 0, _PATIENCE
         elif tried:
             self.since, self.patience = 0, min(2 * self.patience, _LONGEST)
             self.turn += 1
@@ -109,36 +72,97 @@ class _Size:
 
 @dataclass
 class LoadSwitch:
-    """Choice among configurations, apart for each size of batch, by tokens a second of whole calls.
+    """Choice among configurations, by how much faster than plain decoding each has been.
 
-    Sizes are told apart by powers of two, so a queue that empties comes back to sizes at which
-    speculation pays. Every choice runs twice at every size; then the one with the most tokens a
-    second does, and now and then another again.
+    What is known of so many rows, by powers of two, decides; or else of more rows, if drafts paid
+    with them, or of fewer, if they did not. Sizes of which nothing is known are tried in a call
+    each, under a `Guard`, and now and then another one than the best; all at the expense of one
+    `Ledger`, which bounds what is lost against plain decoding.
+
+    Attributes:
+        ledgers: by choices and place.
+        guard: of the call that runs; None: there is none, or its choice is fixed.
     """
 
-    sizes: dict[Any, _Size] = field(default_factory=dict)
+    ledgers: dict[Any, Ledger] = field(default_factory=dict)
+    guard: Guard | None = None
+    _turns: dict[Any, _Turns] = field(default_factory=dict)
 
     @contextmanager
     def call(
-        self, choices: Sequence[SpecConfig], rows: int, place: object = None
-    ) -> Iterator[tuple[SpecConfig, Callable[[int], None]]]:
-        """Choose for a call of so many rows; the function is to be told the tokens of its output.
+        self,
+        choices: Sequence[SpecConfig],
+        rows: int,
+        place: object = None,
+        grows: bool = False,
+        trial: int | None = None,
+    ) -> Iterator[tuple[SpecConfig, Callable[..., None]]]:
+        """Choose for a call of so many rows; the function is to be told of its end.
+
+        It takes the tokens of the samples and how many of them had a row at a time, see
+        `Guard.close`.
 
         Args:
-            choices: the first is the one that runs where nothing is known.
+            choices: the first runs where nothing is known, the second is plain.
             rows: 1 or more.
             place: what else calls must have in common to be compared, such as a device.
+            grows, trial: see `Guard`.
         """
-        key = tuple(choices), (rows - 1).bit_length(), place
-        size = self.sizes.setdefault(key, _Size([_Pace() for _ in choices]))
-        chosen, started = size.choose(), now()
+        key = tuple(choices), place
+        # drafts that get better have to be paid for until they are
+        ledger = self.ledgers.setdefault(key, Ledger(2 * OWED if grows else OWED))
+        turns = self._turns.setdefault((key, octave(rows)), _Turns())
+        arms = [number for number in range(len(choices)) if number != _PLAIN]
+        best = _best(ledger, arms, rows)
+        arm, tried = _chosen(ledger, arms, rows, best, turns)
+        guard = Guard(ledger, arm, grows, trial)
 
-        def told(tokens: int) -> None:
-            seconds = now() - started
-            if tokens and seconds > 0:
-                size.learn(chosen, tokens, seconds)
+        def told(tokens: Sequence[int] = (), at_once: int | None = None) -> None:
+            if guard.spent:
+                guard.close(rows, tokens, at_once)
+                turns.told(tried, _best(ledger, arms, rows) != best)
 
-        yield choices[chosen], told
+        self.guard = guard
+        try:
+            yield choices[_PLAIN if arm is None else arm], told
+        finally:
+            self.guard = None
+
+
+def _best(ledger: Ledger, arms: Sequence[int], rows: int) -> int | None:
+    """The arm that is known to be the fastest; None: plain decoding is."""
+    known = {arm: ledger.gain(ledger.calls, arm, rows) for arm in arms}
+    rates = {arm: gain.rate for arm, gain in known.items() if gain is not None}
+    found = max(rates, key=rates.__getitem__, default=None)
+    return None if found is None or rates[found] <= 1 else found
+
+
+def _chosen(
+    ledger: Ledger, arms: Sequence[int], rows: int, best: int | None, turns: _Turns
+) -> tuple[int | None, bool]:
+    """The arm that a call takes, and whether that is a try of one that is not the best."""
+    if not ledger.may_draft(rows):
+        return best if ledger.may_draft(rows, paid=True) else None, False
+    for arm in arms:
+        if ledger.gain(ledger.calls, arm, rows) is None:
+            return arm, False
+    others = [arm for arm in arms if arm != best]
+    if turns.since < turns.patience or not others:
+        return best, False
+    return others[turns.turn % len(others)], True
+
+
+def watched(engine: Engine, guard: Guard | None, prompted: bool = True) -> Engine:
+    """Let a guard watch over an engine's rounds; None, or drafts that nobody judges: nobody does.
+
+    `prompted`: see `GuardedLength`.
+    """
+    drafter = engine.drafter
+    if guard is not None and isinstance(drafter, GuardedDrafter | NullDrafter):
+        engine.length = GuardedLength(engine.length, guard, prompted)
+        if isinstance(drafter, GuardedDrafter):
+            drafter.guard = guard
+    return engine
 
 
 def automatic(config: SpecConfig, modality: Modality) -> SpecConfig:
@@ -163,7 +187,8 @@ def automatic(config: SpecConfig, modality: Modality) -> SpecConfig:
 def choices_of(config: SpecConfig, modality: Modality) -> tuple[SpecConfig, ...]:
     """Configurations that length "auto" chooses from: its own size, none, twice and half of it.
 
-    A size that is set is the only one beside none; without "auto" there is one choice.
+    A size that is set is the only one beside none; without "auto" there is one choice. Of trees the
+    size is their number of nodes.
     """
     resolved = config.resolve(modality)
     if not resolved.length.switches:
@@ -172,28 +197,44 @@ def choices_of(config: SpecConfig, modality: Modality) -> tuple[SpecConfig, ...]
     answers = {f"target_{n}" for n in ("weights", "compressor", "keep", "cache")}
     answers |= resolved.target_options
     kept = {name: value for name, value in own.to_dict().items() if name in answers}
-    found = [own, SpecConfig("plain", **kept)]
-    knob = resolved.drafter.knob or resolved.drafter.depth
-    usual = own.resolve(modality).options.get(knob or "")
-    if isinstance(usual, int) and knob not in config.options and not resolved.drafter.fixed:
+    found = [own, SpecConfig("plain", **kept), *sizes(own, modality)]
+    return tuple(found)
+
+
+def sizes(own: SpecConfig, modality: Modality) -> list[SpecConfig]:
+    """Configurations with drafts of twice the size, and of half; those that there can be."""
+    resolved = own.resolve(modality)
+    if resolved.drafter.fixed:
+        return []
+    if resolved.drafter.tree and not resolved.drafter.window:
+        changes = sized_trees(resolved)
+    else:
+        knob = resolved.drafter.knob or resolved.drafter.depth or ""
+        usual = resolved.options.get(knob)
+        if not isinstance(usual, int) or knob in own.options:
+            return []
         # heads, and models that say blocks, were trained for so many tokens at most
         bounded = resolved.head is not None or resolved.drafter.model == "block"
-        for size in (usual // 2,) if bounded else (2 * usual, usual // 2):
-            try:
-                made = own.replace(**{str(knob): size})
-                made.resolve(modality)
-            except InputError:
-                continue  # out of range, or too large a tree
+        several = (usual // 2,) if bounded else (2 * usual, usual // 2)
+        changes = [{knob: size} for size in several]
+    found = []
+    for change in changes:
+        try:
+            made = own.replace(**change)
+            drafted = made.resolve(modality).draft_size().most_drafted
+        except InputError:
+            continue  # out of range, or too large a tree
+        if drafted != resolved.draft_size().most_drafted:
             found.append(made)
-    return tuple(found)
+    return found
 
 
 def switched(function: F) -> F:
     """Decorate a pipeline's `__call__`: for this call, set the choice of its `switch`.
 
-    Nothing is chosen, and the first choice runs, where the call's sample would be another one: it
-    is given a generator, or torch has been seeded, and it isn't greedy; or it goes on with what
-    another call has left. `any_sample` lifts the first.
+    Nothing is chosen, nor looked at within the call, and the first choice runs, where the call's
+    sample would be another one: it is given a generator, or torch has been seeded, and it isn't
+    greedy; or it goes on with what another call has left. `any_sample` lifts the first.
     """
     signature = inspect.signature(function)
 
@@ -206,15 +247,21 @@ def switched(function: F) -> F:
         bound = signature.bind(pipe, *args, **kwargs)
         bound.apply_defaults()
         given = bound.arguments
-        free = _free(pipe.modality, given)
-        place = str(pipe.device), str(pipe.dtype)
         try:
-            with pipe.switch.call(choices, _rows(given), place) as (chosen, told):
-                pipe.speculation = chosen if free else choices[0]
+            if not _free(pipe.modality, given):
+                pipe.speculation = choices[0]
+                return function(pipe, *args, **kwargs)
+            place = str(pipe.device), str(pipe.dtype)
+            steps = PIPELINES[pipe.modality].tokens == "vectors"
+            grows = choices[0].resolve(pipe.modality).drafter.window
+            with pipe.switch.call(choices, _rows(given), place, grows, 1 if steps else None) as (
+                pipe.speculation,
+                told,
+            ):
                 out = function(pipe, *args, **kwargs)
                 stats = out[1] if isinstance(out, tuple) else out.stats
-                if free and not pipe.interrupt:
-                    told(sum(stats.emitted))
+                if not pipe.interrupt:
+                    told(() if steps else stats.emitted, given.get("batch_size"))
         finally:
             pipe.speculation = before
         return out

@@ -15,6 +15,7 @@ from ..draft.nested import NestedDrafter
 from ..draft.self_speculation import SelfDrafter
 from ..engine.accept.restricted import RestrictedRule
 from ..engine.laws import Contract
+from ..engine.length.guard import GuardedLength
 from ..engine.protocols import AcceptanceRule, Engine, Target
 from ..engine.stats import SpecStats
 from ..errors import InputError
@@ -125,7 +126,9 @@ def finish(
     whole: bool,
     at_once: int | None = None,
 ) -> None:
-    """Complete the counters; say so if speculation did not pay, unless it was cut short.
+    """Complete the counters; say so if speculation did not pay, unless a guard saw to that.
+
+    Nothing is said of a call that was cut short.
 
     `at_once` samples had a row at a time; None: all.
     """
@@ -138,7 +141,8 @@ def finish(
             stats.inner = guard.drafter.stats
         if isinstance(engine.target, TokenTarget) and engine.target.pruning is not None:
             stats.spared = engine.target.pruning.spared
-        if whole and stats.emitted and isinstance(engine.target, TokenTarget):
+        told = whole and stats.emitted and not isinstance(engine.length, GuardedLength)
+        if told and isinstance(engine.target, TokenTarget):
             # at most: rows that are over would not have run to the end
             rounds = _plain_rounds(stats.emitted, at_once or len(stats.emitted))
             notices.check(stats, rounds * costs.call(engine.target.model))

@@ -14,11 +14,12 @@ import pytest
 if "PYTEST_XDIST_WORKER" in os.environ:  # each of the processes has a core of its own
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# for `fresh`, `mutants`, `packed_rows`, `rounding`, `serving`, `toys`, `visits`, `vlms` and
-# `windows`, under importmode=importlib
-_ACCEPT = ("engine/accept", "engine/accept/gaussian", "engine/accept/lantern")
-_ROOMS = ("app", "doctor", "engine", "models", "models/heads/formats", "serve", "train/vlm")
-for room in ("", *_ROOMS, *_ACCEPT):
+# for `fresh`, `machines`, `mutants`, `packed_rows`, `rounding`, `serving`, `toys`, `visits`, `vlms`
+# and `windows`, under importmode=importlib
+_ACCEPT = ("", "/gaussian", "/lantern")
+_ENGINE = ("engine", "engine/length", *(f"engine/accept{room}" for room in _ACCEPT))
+_ROOMS = ("app", "doctor", "models", "models/heads/formats", "serve", "train/vlm")
+for room in ("", *_ROOMS, *_ENGINE):
     sys.path.append(str(Path(__file__).parent / room))
 
 
@@ -77,8 +78,9 @@ def kernels_round(request):
 
 @pytest.fixture(autouse=True)
 def calls_take_no_time(monkeypatch):
-    """For the switch between methods, which then stays with the first: no clock decides."""
-    monkeypatch.setattr("mmspec.pipelines.load_switch.now", lambda: 0.0)
+    """For the switch between methods, which then stays with the first: no clock decides, and no
+    round is left plain to be timed."""
+    monkeypatch.setattr("mmspec.engine.length.guard.now", lambda: 0.0)
 
 
 @pytest.fixture(autouse=True)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
 import torch
 
+from ..devices import wait
 from ..engine.coins import RoundCoins
 from ..engine.draft import Context, Draft, Interrupted, Scores, Verdict
 from ..engine.laws import Categorical, ContractError, WithoutReplacement
+from ..engine.length.guard import Guard
 from ..engine.protocols import Drafter, DraftsAhead, close, seatable
 from ..errors import InputError
 from .null import NullDrafter
@@ -38,7 +41,10 @@ class GuardedDrafter:
 
     Attributes:
         fault: why the drafter was given up; None: it was not.
+        guard: hears of what reading the prompts takes; None: nobody does.
     """
+
+    guard: Guard | None = None
 
     def __init__(self, drafter: Drafter, vocab_size: int | None, most: int) -> None:
         self.drafter, self.vocab_size, self.most = drafter, vocab_size, most
@@ -56,7 +62,8 @@ class GuardedDrafter:
         self.fault, self._told = None, False
         self._plain.start(context)
         try:
-            self.drafter.start(context)
+            with self._reading(context, context.rows):
+                self.drafter.start(context)
         except Exception as error:
             self._give_up(error)
 
@@ -64,9 +71,16 @@ class GuardedDrafter:
         if self.fault is not None:
             return
         try:
-            seatable(self.drafter).seat(context, rows)
+            with self._reading(context, len(rows)):
+                seatable(self.drafter).seat(context, rows)
         except Exception as error:
             self._give_up(error)
+
+    def _reading(self, context: Context, rows: int) -> AbstractContextManager[None]:
+        guard = self.guard
+        if guard is None:
+            return nullcontext()
+        return guard.reading(rows, partial(wait, context.last.device))
 
     def propose(self, context: Context, budget: list[int], coins: RoundCoins) -> Draft:
         self._asked = any(budget)

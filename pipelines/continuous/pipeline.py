@@ -198,7 +198,7 @@ class ContinuousImagePipeline(SpeculativePipeline):
                 small = self.backbone(self.drafter, config.draft_weights, *asked)
             wait(self.device)
         speculation = ContinuousSpeculation(
-            config, plan, len(features), small, stats, self.on_engine
+            config, plan, len(features), small, stats, self.on_engine, self.switch.guard
         )
         with ExitStack() as running:
             running.enter_context(self.rounded(model, config.weights))
@@ -259,7 +259,7 @@ class ContinuousImagePipeline(SpeculativePipeline):
                 state |= {"drafted": speculation.drafted.unflatten(0, (rows, -1)), "stats": stats}
                 if self._after_round(callback, prediction.iterations.stop, done, **state):
                     return tokens
-        if last is not None and speculation.config.drafts:
+        if last is not None and speculation.config.drafts and speculation.guard is None:
             plain = self._costs.plain(last.denoiser, last.condition, plan, stats.pictures)
             plain += plan.iterations * stats.seconds["backbone"] / stats.backbone_calls
             self._notices.check(stats, plain)

@@ -13,6 +13,7 @@ from ...draft.denoising.aligned import AlignedDrafter
 from ...draft.guarded import GuardedDrafter
 from ...engine.accept.gaussian.gamma_maximal import GammaMaximalRule
 from ...engine.laws import TargetError
+from ...engine.length.guard import Guard
 from ...engine.loop import run
 from ...engine.protocols import Drafter, Engine
 from ...errors import InputError
@@ -31,6 +32,7 @@ class ContinuousSpeculation:
     Attributes:
         groups: rows of the target's head a token.
         small: a smaller model of the same pictures, of those that need one.
+        guard: of the predictions that are drafted for; None: none watches.
         drafted: of the steps of every token of the last prediction that may be drafted (the target
             makes the last, which has no noise), the share that was and stood `[R]`.
     """
@@ -41,6 +43,7 @@ class ContinuousSpeculation:
     small: MarBackbone | None
     stats: ContinuousStats
     on_engine: Callable[[Engine], None] | None = None
+    guard: Guard | None = None
 
     def __post_init__(self) -> None:
         check_plan(self.config, self.plan)
@@ -67,8 +70,16 @@ class ContinuousSpeculation:
 
     def draw(self, prediction: HeadPrediction) -> Tensor:
         """Tokens `[R, C]`."""
-        if self._alone(prediction.known.shape[1]):
-            return self._plainly(prediction)
+        alone, guard = self._alone(prediction.known.shape[1]), self.guard
+        if guard is None or self.config.rule.independent or self.config.drafter_only:
+            return self._plainly(prediction) if alone else self._drafted(prediction)
+        rows, steps = len(prediction.condition), prediction.denoiser.steps
+        drafts = not alone and guard.drafts(rows)
+        with guard.unit(rows, steps, drafts):
+            return self._drafted(prediction) if drafts else self._plainly(prediction)
+
+    def _drafted(self, prediction: HeadPrediction) -> Tensor:
+        """Tokens `[R, C]` of steps that are drafted and judged."""
         if self.config.drafter.whole:
             return self._aligned(prediction)
         target = CountedDenoiser(prediction.denoiser)

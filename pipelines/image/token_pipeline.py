@@ -40,7 +40,7 @@ from ...models.transformers.causal import CausalDecoder
 from ..arguments import checked
 from ..base import OnStep, SpeculativePipeline, owned, row_seeds
 from ..costs import Costs
-from ..load_switch import switched
+from ..load_switch import switched, watched
 from ..memory import within_budget
 from ..output import ImageOutput, ImageStats
 from ..parts import finish, nearest_codes, pruning, token_offers
@@ -284,7 +284,8 @@ class TokenImagePipeline(SpeculativePipeline):
             most = config.draft_size(grid.stride).most_drafted
             drafter = GuardedDrafter(drafter, family.vocab_size, most)
         coins = ProductionCoins(drawing.seeds, self.device)
-        return Engine(pruning(judge, rule), drafter, rule, length, coins)
+        engine = Engine(pruning(judge, rule), drafter, rule, length, coins)
+        return watched(engine, self.switch.guard)
 
     def head(self, name: str, target: Any) -> Any:
         """The component "eagle" or "spatial" as it runs on the hidden states of a decoder."""

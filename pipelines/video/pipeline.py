@@ -201,7 +201,8 @@ class VideoPipeline(SpeculativePipeline):
         kind = OracleTarget if config.drafts and config.rule.foresees else VideoTarget
         target = kind(clips, self.vae, judge, stats.part, making)
         drafter = small[0] if small else None
-        work = VideoRun(config, target, drafter, judge, seeds, stats, self.on_engine)
+        watched = self.on_engine, self.switch.guard
+        work = VideoRun(config, target, drafter, judge, seeds, stats, *watched)
         if resume is not None:
             work.restore(resume)
         self._at_work = work
@@ -227,8 +228,8 @@ class VideoPipeline(SpeculativePipeline):
                 for model, weights in zip(models, forms, strict=False):
                     running.enter_context(self.rounded(model, weights))
                 work.run(blocks - done, on_block)
-        whole = drafter is not None and not self.interrupt
-        if whole and not reuses(config) and work.pace.plain is not None:
+        told = drafter is not None and not self.interrupt and work.guard is None
+        if told and not reuses(config) and work.pace.plain is not None:
             self._notices.check(stats, work.pace.plain, work.pace.spent)
         frames = joined(shown, output_type)
         if not return_dict:

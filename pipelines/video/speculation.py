@@ -20,6 +20,7 @@ from ...engine.accept.routing import RewardMeanRule, RewardRankRule, RewardThres
 from ...engine.coins import ProductionCoins
 from ...engine.draft import Context
 from ...engine.length.constant import ConstantLength
+from ...engine.length.guard import Guard
 from ...engine.loop import run
 from ...engine.protocols import AcceptanceRule, Engine
 from ...errors import InputError
@@ -29,6 +30,7 @@ from ...models.wan.clips import WanClips
 from ...models.wan.target import VideoTarget
 from ...rewards.frames import FrameJudge
 from ..base import owned, row_seeds
+from ..load_switch import watched
 from ..output import VideoBlock
 from .pace import Pace
 from .stats import VideoStats
@@ -55,6 +57,7 @@ class VideoRun:
         small: clips of the small model; None: nobody drafts.
         judge: of drafted frames, if the rule asks one.
         pace: what blocks are seen to take, and plainly would.
+        guard: of the blocks that are drafted; None: none watches.
     """
 
     config: ResolvedConfig
@@ -64,6 +67,7 @@ class VideoRun:
     seeds: list[int]
     stats: VideoStats
     on_engine: Callable[[Engine], None] | None = None
+    guard: Guard | None = None
 
     def __post_init__(self) -> None:
         # of the plain loop one that asks nobody
@@ -107,6 +111,7 @@ class VideoRun:
             ConstantLength(1, after=max(0, self.options.forced_blocks - over)),
             ProductionCoins(self.seeds, device, over),
         )
+        watched(engine, self.guard, prompted=False)
         if self.on_engine is not None:
             self.on_engine(engine)
         fixed = self.stats.seconds.get("encode", 0.0)

@@ -114,6 +114,7 @@ class AnsweringPipeline(SpeculativePipeline):
 
         speculation.on_round, speculation.memory = on_round, memory
         speculation.listener, speculation.at_once = self.listener, batch_size
+        speculation.guard = self.switch.guard
         how: dict[str, Any] = {"do_sample": temperature != 0}
         rows = len(inputs["input_ids"])
         if temperature:

@@ -17,6 +17,7 @@ from ...draft.guarded import GuardedDrafter
 from ...draft.tree.living_tables import LivingTables
 from ...engine.coins import ProductionCoins
 from ...engine.draft import Context
+from ...engine.length.guard import Guard
 from ...engine.loop import run
 from ...engine.protocols import Engine
 from ...errors import InputError
@@ -35,6 +36,7 @@ from ...models.transformers.vlm import VisualPrompt
 from ..arguments import checked
 from ..base import row_seeds
 from ..costs import Costs
+from ..load_switch import watched
 from ..memory import within_budget
 from ..notices import Notices
 from ..output import VlmStats
@@ -139,8 +141,10 @@ class SpeculativeGeneration:
         memory: of the conversation that a prompt of one row goes on with; None: there is none.
         listener: hears of generations; None: nobody does.
         at_once: rows that run at a time, where the others wait until one is over; None: all.
+        guard: of the rounds of a call; None: none watches.
     """
 
+    guard: Guard | None = None
     at_once: int | None = None
     seeds: list[int] | None = None
     memory: Memory | None = None
@@ -346,4 +350,4 @@ class SpeculativeGeneration:
             stops.eos or None,
             stops.looking(request.ids),
         )
-        return engine, prompt
+        return watched(engine, self.guard), prompt

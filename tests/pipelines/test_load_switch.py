@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from types import SimpleNamespace
 
 import pytest
 import torch
+from machines import SHAPES, Machine
 
 from mmspec import SpecConfig
+from mmspec.engine.length.ledger import Gain
+from mmspec.models.target import TokenTarget
 from mmspec.pipelines.continuous.pipeline import ContinuousImagePipeline
+from mmspec.pipelines.continuous.speculation import ContinuousSpeculation
 from mmspec.pipelines.image.pipeline import ImagePipeline
 from mmspec.pipelines.load_switch import (
     _LONGEST,
-    _PATIENCE,
-    _TRIES,
     LoadSwitch,
     any_sample,
     automatic,
@@ -22,88 +25,81 @@ from mmspec.pipelines.load_switch import (
 )
 from mmspec.serve.backend import ChatAsked, PictureAsked
 
-TOKENS = 48  # a row
 SCD = choices_of(SpecConfig("scd", length="auto"), "image")
+AHEAD = {0: 16, 1: 0, 2: 32, 3: 8}  # tokens of their drafts
 
 
-class Machine:
-    """Calls on a processor that takes `cost(choice, rows)` seconds a row's token."""
+class Calls:
+    """Calls on a machine; what one is told goes by rounds, as within a pipeline."""
 
-    def __init__(self, cost, monkeypatch, choices=SCD[:2]):
-        self.cost, self.time, self.choices = cost, 0.0, choices
-        self.switch = LoadSwitch()
-        monkeypatch.setattr("mmspec.pipelines.load_switch.now", lambda: self.time)
+    def __init__(self, shape, monkeypatch, stands=(0.8,), choices=SCD, grows=False):
+        self.machine = Machine(shape, monkeypatch, stands)
+        self.switch, self.choices, self.grows = LoadSwitch(), choices, grows
 
-    def runs(self, rows: int, calls: int) -> list[int]:
+    def runs(self, rows: int, calls: int, tokens: int = 96) -> list[int]:
         """The number of the choice of every call."""
         chosen = []
         for _ in range(calls):
-            with self.switch.call(self.choices, rows) as (config, told):
+            with self.switch.call(self.choices, rows, grows=self.grows) as (config, told):
                 chosen.append(self.choices.index(config))
-                self.time += TOKENS * rows * self.cost(chosen[-1], rows)
-                told(TOKENS * rows)
+                self.machine.plays(self.switch.guard, AHEAD[chosen[-1]], [tokens] * rows)
+                told([tokens] * rows)
+            assert self.switch.guard is None
         return chosen
 
 
-def busy(choice: int, rows: int) -> float:
-    """Twice as fast alone, 0.8 times as fast with 16 rows: drafts cost arithmetic of every row."""
-    return (1.0 if choice else 0.4 + 0.05 * rows) / rows
-
-
 def test_drafts_are_left_out_where_they_lose_and_made_again_when_rows_leave(monkeypatch):
-    machine = Machine(busy, monkeypatch)
-    first = machine.runs(16, 40)
-    assert first[: 2 * _TRIES] == [0] * _TRIES + [1] * _TRIES
-    assert first[2 * _TRIES :].count(0) == 2  # after 8 calls, and after 16 more
-    assert not any(machine.runs(4, 2 * _TRIES + _PATIENCE - 1)[2 * _TRIES :])
-    assert machine.runs(16, 40).count(0) <= 2  # and what is known of a full batch is known still
-    assert machine.runs(3, 40).count(0) >= 38
+    calls = Calls((1.0, 0.06, 0.0, 0.0), monkeypatch, choices=SCD[:2])
+    assert calls.runs(32, 1) == [0]  # nothing is known: a try, which the guard ends
+    assert calls.runs(32, 10).count(0) <= 2
+    assert calls.runs(1, 10) == [0] * 10
+    assert calls.runs(32, 10).count(0) <= 2  # what is known of a full batch is known still
+    assert calls.runs(2, 10).count(0) >= 9
 
 
 def test_tries_become_rare_and_never_end(monkeypatch):
-    machine = Machine(busy, monkeypatch)
-    machine.runs(16, 20 * _LONGEST)
-    tries = [n for n, choice in enumerate(machine.runs(16, 4 * _LONGEST)) if choice == 0]
-    assert {after - before for before, after in itertools.pairwise(tries)} == {_LONGEST + 1}
+    calls = Calls((1.0, 0.06, 0.0, 0.0), monkeypatch, choices=SCD[:2])
+    calls.runs(32, 3, 16)
+    key = next(iter(calls.switch.ledgers))
+    turns = calls.switch._turns[key, 5]
+    turns.patience = _LONGEST
+    tries = [n for n, choice in enumerate(calls.runs(32, 3 * _LONGEST + 4, 16)) if choice == 0]
+    assert {after - before for before, after in itertools.pairwise(tries)} <= {_LONGEST + 1}
+    assert len(tries) >= 2
 
 
-@pytest.mark.parametrize("wins", [0, 1])
-def test_a_machine_that_changes_is_followed(wins, monkeypatch):
-    fast = {wins: 0.5, 1 - wins: 1.0}
-    machine = Machine(lambda choice, rows: fast[choice], monkeypatch)
-    assert machine.runs(8, _PATIENCE)[-1] == wins
-    fast[wins], fast[1 - wins] = 1.0, 0.25
-    machine.runs(8, 8 * _PATIENCE)
-    assert machine.runs(8, 60).count(wins) < 10
+@pytest.mark.parametrize("shape", SHAPES)
+def test_it_is_about_as_fast_as_the_best_size_and_never_much_slower_than_plain(shape, monkeypatch):
+    """Four choices, the best another at each number of rows; tries cost little, from the start."""
+    for rows in (1, 4, 32):
+        calls = Calls(SHAPES[shape], monkeypatch, grows="windows" in shape)
+        calls.runs(rows, 8)
+        machine, started = calls.machine, calls.machine.time
+        calls.runs(rows, 24)
+        spent, plain = machine.time - started, 24 * machine.plain([96] * rows)
+        assert machine.time < 32 / 24 * plain / 0.965
+        assert spent < plain / 0.97
+        fixed = []
+        for ahead in AHEAD.values():
+            alone = Machine(SHAPES[shape], monkeypatch, (0.8,))
+            monkeypatch.setattr("mmspec.engine.length.guard.now", lambda: 0.0)
+            for _ in range(6):
+                alone.plays(None, ahead, [96] * rows)
+            fixed.append(4 * alone.time)
+        assert spent < min(fixed) / 0.85
 
 
-@pytest.mark.parametrize("rows", [1, 4, 32])
-def test_it_is_about_as_fast_as_the_best_choice_and_never_much_slower_than_plain(rows, monkeypatch):
-    """Four choices, the best another at each size; what the tries cost is soon made up."""
-
-    def cost(choice: int, rows: int) -> float:
-        ahead = {0: 16, 1: 0, 2: 32, 3: 8}[choice]  # of which 0.8 stand for each, the first best
-        return (1 + ahead * rows / 100) / (1 - 0.8 ** (1 + ahead)) * 0.2 / rows
-
-    machine = Machine(cost, monkeypatch, SCD)
-    machine.runs(rows, 40)
-    started = machine.time
-    machine.runs(rows, 1000)
-    spent = machine.time - started
-    each = [1000 * TOKENS * rows * cost(choice, rows) for choice in range(4)]
-    assert spent < min(each) * 1.03
-    assert spent < each[1] / 0.97
-
-
-def test_the_first_call_of_a_kind_which_is_slow_tells_nothing(monkeypatch):
-    seen = set()
-
-    def cost(choice: int, rows: int) -> float:
-        slow = choice not in seen
-        seen.add(choice)
-        return 100.0 if slow and choice == 0 else 1.0 + choice
-
-    assert Machine(cost, monkeypatch).runs(1, 2 * _TRIES + 3)[2 * _TRIES :] == [0] * 3
+def test_a_size_that_pays_with_more_rows_is_taken_with_fewer(monkeypatch):
+    calls = Calls(SHAPES["image: windows, an idle card"], monkeypatch)
+    with calls.switch.call(SCD, 16):
+        (ledger,) = calls.switch.ledgers.values()
+    ledger.calls |= {(0, 4): Gain(1.5, 1.0), (2, 4): Gain(2.0, 1.0), (3, 4): Gain(1.2, 1.0)}
+    for rows, wanted in ((16, 2), (4, 2), (1, 2), (64, 0)):  # of more rows nothing is known
+        with calls.switch.call(SCD, rows) as (config, _):
+            assert SCD.index(config) == wanted
+    ledger.calls = {(arm, 4): Gain(0.5, 1.0) for arm in (0, 2, 3)}
+    with calls.switch.call(SCD, 64) as (config, _):
+        assert config == SpecConfig("plain")
 
 
 def test_choices_are_sizes_of_the_same_law_and_none():
@@ -147,46 +143,98 @@ def test_exact_methods_that_are_named_alone_get_it(method, modality, auto):
         assert {config.resolve(modality).contract for config in choices} == {"exact"}
 
 
-def counted(monkeypatch, pipe, calls):
-    """Method and size of the calls' configurations, where every call takes a second."""
-    seconds = itertools.count()
-    monkeypatch.setattr("mmspec.pipelines.load_switch.now", lambda: float(next(seconds)))
-    heard = []
-    monkeypatch.setattr(pipe, "on_engine", lambda engine: heard.append(pipe.speculation))
-    for call in calls:
-        heard.clear()
-        out = call()
-        yield heard[0] if heard else None, out  # plain denoising has no engine
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that a call of the target moves: by 1, and by `price` for every drafted token."""
+    time = SimpleNamespace(now=0.0, price=0.0, drafted=[])
+    score = TokenTarget.score
+
+    def scored(target, context, draft):
+        time.now += 1 + time.price * draft.nodes
+        time.drafted.append(draft.nodes)
+        return score(target, context, draft)
+
+    def started(target, rows):
+        time.now += 1
+        return start(target, rows)
+
+    start = TokenTarget.start
+    monkeypatch.setattr(TokenTarget, "score", scored)
+    monkeypatch.setattr(TokenTarget, "start", started)
+    monkeypatch.setattr("mmspec.engine.length.guard.now", lambda: time.now)
+    return time
 
 
-def test_a_picture_without_a_seed_is_drawn_by_each_choice_and_one_with_a_seed_by_the_first(
-    tiny_folder, monkeypatch
-):
-    pipe = ImagePipeline.from_pretrained(tiny_folder)
+def quiet(folder) -> ImagePipeline:
+    pipe = ImagePipeline.from_pretrained(folder)
     pipe.set_progress_bar_config(disable=True)
+    return pipe
+
+
+def test_a_seed_gives_the_usual_drafts_and_no_round_is_left_plain(tiny_folder, clock):
+    pipe = quiet(tiny_folder)
 
     def seeded():
-        return pipe("red", generator=torch.Generator().manual_seed(3), output_type="tokens").images
+        return pipe("red", generator=torch.Generator().manual_seed(3), output_type="tokens")
 
     pipe.enable_speculation(SpecConfig("scd"))
-    wanted = seeded()
+    wanted, drafted = seeded(), list(clock.drafted)
     pipe.enable_speculation("scd")
-    asked = pipe.speculation
-    for config, tokens in counted(monkeypatch, pipe, [seeded] * 5):
-        assert config == SpecConfig("scd")
-        assert torch.equal(tokens, wanted)
-    with any_sample():  # a generator is given, and nobody keeps its seed
-        each = [config for config, _ in counted(monkeypatch, pipe, [seeded] * 9)]
-    assert each == [*(c for c in choices_of(asked, "image") for _ in range(_TRIES)), each[0]]
+    asked, clock.price = pipe.speculation, 1.0
+    for _ in range(3):
+        clock.drafted.clear()
+        out = seeded()
+        assert torch.equal(out.images, wanted.images)
+        assert clock.drafted == drafted
     torch.manual_seed(5)  # as users seed who give no generator
-    free = [lambda: pipe("red")] * 3
-    assert {config for config, _ in counted(monkeypatch, pipe, free)} == {SpecConfig("scd")}
+    assert pipe("red", output_type="tokens").stats.method == "scd"
+    assert not pipe.switch.ledgers
     assert pipe.speculation == asked
 
 
-def test_an_error_says_nothing_and_the_method_stays(tiny_folder, monkeypatch):
-    pipe = ImagePipeline.from_pretrained(tiny_folder)
-    pipe.set_progress_bar_config(disable=True)
+def test_rounds_that_do_not_pay_are_plain_and_then_calls_are(tiny_folder, clock):
+    pipe = quiet(tiny_folder)
+    pipe.enable_speculation("scd")
+    clock.price = 1.5  # a token costs more than a round: no draft pays
+    with any_sample():
+        first = pipe(["red"] * 2, output_type="tokens").stats
+        assert first.method == "scd"
+        assert 0 < len(first.rounds) - first.alone <= 3  # short drafts, then none
+        later = [pipe(["red"] * 2, output_type="tokens").stats for _ in range(6)]
+    assert later[-1].method == "plain"
+    assert sum(stats.method == "scd" for stats in later) <= 2  # the other sizes
+
+
+def test_drafts_that_pay_are_made_in_all_rounds_but_those_that_are_timed(tiny_folder, clock):
+    pipe = quiet(tiny_folder)
+    pipe.enable_speculation("scd")
+    with any_sample():
+        first, *others = [pipe("red", output_type="tokens").stats for _ in range(4)]
+    assert first.alone >= 3  # of which the first tells nothing
+    assert all(stats.method == "scd" for stats in others)
+    assert all(stats.alone <= 1 for stats in others)  # at the last token there is no room
+
+
+def test_a_tree_has_its_own_numbers_of_nodes(tiny_folder, clock):
+    """Of half as many nodes, or twice; depths are cut while a trial begins."""
+    pipe = quiet(tiny_folder)
+    pipe.enable_speculation(SpecConfig("token-recycling", length="auto"))
+    sizes = [
+        config.resolve("image").draft_size().most_drafted
+        for config in choices_of(pipe.speculation, "image")
+    ]
+    usual, none, twice, half = sizes
+    assert none == 0
+    assert usual / 2 == pytest.approx(half, rel=0.25)
+    assert usual * 2 == pytest.approx(twice, rel=0.25)
+    with any_sample():
+        drawn = [pipe("red", output_type="tokens").stats for _ in range(4)]
+    assert all(sum(stats.emitted) == sum(drawn[0].emitted) for stats in drawn)
+    assert len(set(clock.drafted)) > 3
+
+
+def test_an_error_says_nothing_and_the_method_stays(tiny_folder, clock):
+    pipe = quiet(tiny_folder)
     pipe.enable_speculation("scd")
     asked = pipe.speculation
 
@@ -196,21 +244,49 @@ def test_an_error_says_nothing_and_the_method_stays(tiny_folder, monkeypatch):
     with any_sample(), pytest.raises(ZeroDivisionError):
         pipe("red", callback_on_step_end=fails)
     assert pipe.speculation == asked
-    assert all(pace.calls == 0 for size in pipe.switch.sizes.values() for pace in size.paces)
+    assert pipe.switch.guard is None
+    assert not any(ledger.calls for ledger in pipe.switch.ledgers.values())
 
 
-def test_denoising_steps_are_counted_alike_whoever_drafts_them(monkeypatch):
-    """Rates of plain and drafted calls are compared, so both must count the same output."""
+@pytest.mark.parametrize("pays", [True, False])
+def test_predictions_of_denoising_steps_are_drafted_where_that_pays(pays, monkeypatch):
     pipe = ContinuousImagePipeline.from_pretrained()
     pipe.set_progress_bar_config(disable=True)
     pipe.enable_speculation()
     assert pipe.speculation == SpecConfig("reflection", length="auto")
-    how = dict(num_iterations=2, diffusion_steps=6, output_type="latent")
+    time, took = [0.0], {"_plainly": 2.0, "_drafted": 1.0 if pays else 3.0}
+    ways = []
+
+    def now() -> float:
+        time[0] += 1e-6
+        return time[0]
+
+    monkeypatch.setattr("mmspec.engine.length.guard.now", now)
+    for name in took:
+        inner = getattr(ContinuousSpeculation, name)
+
+        def draws(self, prediction, name=name, inner=inner):
+            # in proportion to its tokens, as if a processor were busy
+            time[0] += took[name] * len(prediction.condition)
+            ways.append(name)
+            return inner(self, prediction)
+
+        monkeypatch.setattr(ContinuousSpeculation, name, draws)
+
+    def call():
+        ways.clear()
+        out = pipe("a red circle", num_iterations=12, diffusion_steps=4, output_type="latent")
+        return out.stats, ways.count("_drafted"), len(ways)
+
     with any_sample():
-        calls = [lambda: pipe("a red circle", **how)] * (2 * _TRIES)
-        each = list(counted(monkeypatch, pipe, calls))
-    assert [out.stats.method for _, out in each] == ["reflection"] * _TRIES + ["plain"] * _TRIES
-    assert len({sum(out.stats.emitted) for _, out in each}) == 1
+        each = [call() for _ in range(5)]
+    assert len({sum(stats.emitted) for stats, _, _ in each}) == 1
+    drafted = [count for _, count, _ in each]
+    if pays:
+        assert drafted[-1] >= 10
+    else:
+        assert 0 < drafted[0] <= 3
+        assert each[-1][0].method == "plain"
 
 
 def test_a_seeded_draw_is_never_switched():

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
-
 from serving import LIMITS, asked
 
-from mmspec.pipelines.load_switch import _TRIES
+from mmspec.models.target import TokenTarget
 from mmspec.serve.backend import ChatAsked
 from mmspec.serve.jobs import Job
 from mmspec.serve.loading import Offered
@@ -16,8 +14,14 @@ from mmspec.serve.requests import ChatRequest
 
 def test_a_server_without_drafts_says_the_same_and_calls_no_drafter(monkeypatch):
     """Off, the head is neither read in nor asked: its network is not even run."""
-    seconds = itertools.count()
-    monkeypatch.setattr("mmspec.pipelines.load_switch.now", lambda: float(next(seconds)))
+    time, score = [0.0], TokenTarget.score
+
+    def scored(target, context, draft):
+        time[0] += 1 + 1.5 * draft.nodes  # no draft pays
+        return score(target, context, draft)
+
+    monkeypatch.setattr(TokenTarget, "score", scored)
+    monkeypatch.setattr("mmspec.engine.length.guard.now", lambda: time[0])
     runner = Offered("vlm", "embedded-vlm").load(RunMetrics(), LIMITS)
     calls = []
     for head in runner.pipe.heads.values():
@@ -32,10 +36,11 @@ def test_a_server_without_drafts_says_the_same_and_calls_no_drafter(monkeypatch)
         methods.append(said[-1].value["method"])
         return "".join(one.value for one in said if one.kind == "text")
 
-    heard = [run() for _ in range(_TRIES)]
+    heard = [run() for _ in range(4)]  # each size of drafts has its try
     calls.clear()
-    heard += [run() for _ in range(_TRIES)]
-    assert methods == ["eagle"] * _TRIES + ["plain"] * _TRIES
+    heard += [run() for _ in range(2)]
+    assert methods[0] == "eagle"
+    assert methods[-2:] == ["plain"] * 2
     assert not calls
     assert len(set(heard)) == 1
     assert heard[0]
@@ -43,5 +48,5 @@ def test_a_server_without_drafts_says_the_same_and_calls_no_drafter(monkeypatch)
 
 def test_a_method_that_is_named_always_runs():
     assert (
-        Offered("vlm", "embedded-vlm", "eagle").load(RunMetrics(), LIMITS).pipe.switch.sizes == {}
+        Offered("vlm", "embedded-vlm", "eagle").load(RunMetrics(), LIMITS).pipe.switch.ledgers == {}
     )

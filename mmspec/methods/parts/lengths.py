@@ -46,7 +46,7 @@ PARTS = (
     Length(
         "auto",
         ".constant:ConstantLength",
-        "always as far within a call; calls are plain, or go further or less far, as it pays",
+        "as far as a call was told, or not at all; calls go further or less far, as it pays",
         arguments={"gamma": "first"},
         tokens=("ids", "vectors", "blocks"),
         switches=True,

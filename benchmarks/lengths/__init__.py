@@ -1,0 +1,1 @@
+"""Draft-length policies compared by simulation, on recorded acceptances."""

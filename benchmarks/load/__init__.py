@@ -1,0 +1,1 @@
+"""Length "auto" against plain decoding by batch size, for every modality."""

@@ -1,0 +1,295 @@
+"""The guard of drafts by a clock that the test sets: what it loses at most, and what it keeps."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import pytest
+import torch
+from machines import SHAPES, Machine
+from toys import EXACT, Table, TableModel, TableTarget, distance, drafters, whole_loop
+
+from mmspec.draft.guarded import GuardedDrafter
+from mmspec.draft.tree.fixed_tree import TreeDrafter
+from mmspec.engine.accept.recursive import RecursiveRule
+from mmspec.engine.draft import Context
+from mmspec.engine.length import guard as guards
+from mmspec.engine.length.constant import ConstantLength, HeuristicLength
+from mmspec.engine.length.goodput import Experience, GoodputLength
+from mmspec.engine.length.guard import Guard, GuardedLength
+from mmspec.engine.length.ledger import OWED, SHARE, Gain, Ledger, PlainSeconds
+
+BATCHES = (1, 2, 5, 32)
+CHEAP = SHAPES["image: windows, an idle card"]
+
+
+@pytest.mark.parametrize("stands", [0.85, 0.3, 0.0])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_what_is_lost_against_plain_decoding_is_bounded(shape, stands, monkeypatch):
+    """S ≤ P + SHARE · S + 2 · owed · T + R for every octave of rows that run, after each call."""
+    grows = "windows" in shape
+    for rows in BATCHES:
+        machine = Machine(SHAPES[shape], monkeypatch, (stands,))
+        ledger = Ledger(2 * OWED if grows else OWED)
+        plain, lengths = 0.0, [96] * rows
+        for _ in range(4):
+            machine.runs(ledger, 8, lengths, grows=grows)
+            plain += machine.plain(lengths)
+            first = machine.seconds(rows, 1)  # of all that drafts, and not in the account
+            octaves = [n for n in (1, 2, 4, 8, 16, 32) if n <= rows]
+            debt = sum(2 * ledger.owed * machine.seconds(n, 0) + machine.longest for n in octaves)
+            assert machine.time <= plain + SHARE * machine.time + debt + first + 1
+
+
+@pytest.mark.parametrize("noise", [0.05, 0.1])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_noisy_clock_costs_little_more(shape, noise, monkeypatch):
+    for rows in (1, 24):
+        for stands in (0.85, 0.3):
+            machine = Machine(SHAPES[shape], monkeypatch, (stands,), noise, seed=rows)
+            grows, lengths = "windows" in shape, [256] * rows
+            ledger = Ledger(2 * OWED if grows else OWED)
+            machine.runs(ledger, 8, lengths, grows=grows)
+            started = machine.time
+            for _ in range(3):
+                machine.runs(ledger, 8, lengths, grows=grows)
+            mean = math.exp(noise**2 / 2)  # of a round's factor
+            assert 3 * mean * machine.plain(lengths) / (machine.time - started) > 0.965
+
+
+def test_what_pays_is_kept(monkeypatch):
+    """Most of what the same drafts bring without a guard, in the first call as well."""
+    for rows in (1, 8, 32):
+        machine = Machine(CHEAP, monkeypatch)
+        machine.runs(Ledger(), 8, [256] * rows)
+        free, stands_still = Machine(CHEAP, monkeypatch), Ledger()
+        monkeypatch.setattr(guards, "now", lambda: 0.0)
+        free.runs(stands_still, 8, [256] * rows)
+        assert machine.time < free.time / 0.8
+
+
+def test_a_full_batch_is_plain_and_its_last_rows_draft(monkeypatch):
+    """Two long answers among thirty short ones: as the rows end, drafts begin to pay."""
+    shape, lengths = (1.0, 0.06, 0.0, 0.0), [32] * 30 + [256] * 2
+    machine = Machine(shape, monkeypatch, (0.7,))
+    ledger = Ledger()
+    machine.runs(ledger, 8, lengths)
+    started = machine.time
+    drafted, rounds = machine.runs(ledger, 8, lengths)
+    assert machine.time - started < 0.8 * machine.plain(lengths)
+    assert ledger.rounds[0, 5].rate < 1 < ledger.rounds[0, 1].rate
+    assert drafted < rounds - 20  # the first 32 tokens or so are written plainly
+
+
+def test_where_the_clock_stands_still_all_rounds_draft():
+    ledger = Ledger()
+    guard = Guard(ledger, 0)
+    policy = GuardedLength(ConstantLength(4), guard)
+    policy.start(2)
+    assert [policy.budget() for _ in range(30)] == [[4, 4]] * 30
+    assert ledger == Ledger()
+
+
+def test_a_plain_call_only_times_its_rounds(monkeypatch):
+    machine, ledger = Machine(CHEAP, monkeypatch), Ledger()
+    assert machine.runs(ledger, 8, [32], arm=None) == (0, 32)
+    assert ledger.plain.at(1) == pytest.approx(machine.seconds(1, 0))
+    drafted, rounds = machine.runs(ledger, 8, [32])
+    assert drafted >= rounds - 1  # nothing is left to be timed; one token more has room for none
+
+
+def test_tries_become_rare_within_a_call(monkeypatch):
+    machine, ledger = Machine((1.0, 0.0, 0.5, 0.0), monkeypatch, (0.0,)), Ledger()
+    guard = Guard(ledger, 0)
+    began = []
+    for number in range(4000):
+        machine.time += 0.001
+        before = guard._on
+        drafts = guard.drafts(1)
+        began += [number] if drafts and not before else []
+        machine.time += 1.05 if drafts else 1.0
+        guard.told(1, 1.0, 1.05 if drafts else 1.0, 8 if drafts else 0)
+    gaps = [after - before for before, after in pairwise(began)]
+    assert len(began) > 3
+    assert all(later > 1.5 * sooner for sooner, later in pairwise(gaps))
+
+
+def test_drafts_that_begin_to_pay_are_found(monkeypatch):
+    machine, ledger = Machine(CHEAP, monkeypatch, (0.0,)), Ledger()
+    machine.runs(ledger, 8, [512])
+    machine.stands = (0.9,)
+    drafted, rounds = machine.runs(ledger, 8, [512])
+    assert drafted > 0.5 * rounds
+
+
+def test_a_machine_that_slows_down_does_not_end_drafts_that_pay(monkeypatch):
+    machine, ledger = Machine(CHEAP, monkeypatch), Ledger()
+    machine.runs(ledger, 8, [256] * 2)
+    machine.shape = tuple(2 * cost for cost in CHEAP)
+    for _ in range(3):
+        drafted, rounds = machine.runs(ledger, 8, [256] * 2)
+    assert drafted > 0.9 * rounds
+
+
+def test_one_slow_round_is_not_believed(monkeypatch):
+    guard = Guard(Ledger(), 0)
+    for number in range(40):
+        drafts = guard.drafts(1) if number else not guard.drafts(1)
+        guard._stands = False
+        guard.told(1, 4.0 if drafts else 1.0, 100.0 if number == 30 else 1.0, 4 if drafts else 0)
+    assert guard._on
+
+
+# --- the account ----------------------------------------------------------------------------------
+
+
+def test_plain_seconds_between_and_beyond_what_was_seen():
+    plain = PlainSeconds()
+    assert plain.at(3) == 0.0
+    assert not plain.knows(3)
+    for _ in range(2):
+        plain.learn(8, 4.0)
+    assert plain.knows(6)
+    assert not plain.knows(4)
+    assert plain.at(4) == pytest.approx(3.0)  # half of it grows with the rows
+    assert plain.at(16) == pytest.approx(6.0)
+    for _ in range(2):
+        plain.learn(4, 3.6)
+    assert plain.at(6) == pytest.approx(3.8)
+    assert plain.at(2) == pytest.approx(3.4)
+    assert plain.at(1) == pytest.approx(3.3)
+    assert plain.at(16) == pytest.approx(4.8)
+    plain.learn(4, 1.0)  # less than in proportion, which can't be for long
+    assert plain.at(2) >= plain.at(4) / 2
+
+
+@pytest.mark.parametrize("at_once", [None, 3, 1])
+def test_plain_seconds_of_rows_that_end_at_different_times(at_once):
+    plain = PlainSeconds()
+    for rows in range(1, 6):
+        plain.learn(rows, 1 + rows / 10)
+    tokens = [5, 2, 9, 2, 7]
+    ends = [0] * (at_once or 5)
+    for count in tokens:  # round by round, with those who wait
+        ends[ends.index(min(ends))] += count
+    wanted = sum(1 + sum(end > step for end in ends) / 10 for step in range(max(ends)))
+    assert plain.of(tokens, at_once) == pytest.approx(wanted)
+
+
+def test_more_rows_tell_what_pays_and_fewer_what_does_not():
+    ledger = Ledger()
+    ledger.rounds[0, 3] = Gain(2.0, 1.0)
+    assert ledger.gain(ledger.rounds, 0, 8).rate == 2.0
+    assert ledger.gain(ledger.rounds, 0, 2).rate == 2.0
+    assert ledger.gain(ledger.rounds, 0, 32) is None
+    assert ledger.gain(ledger.rounds, 1, 2) is None
+    ledger.rounds[0, 3] = Gain(0.5, 1.0)
+    assert ledger.gain(ledger.rounds, 0, 2) is None
+    assert ledger.gain(ledger.rounds, 0, 32).rate == 0.5
+
+
+def test_old_merits_do_not_pay_for_new_losses():
+    ledger = Ledger()
+    for _ in range(2):
+        ledger.plain.learn(1, 1.0)
+    ledger.earn(1, 1000.0, saved=500.0)
+    assert ledger.balances == {0: OWED}
+    ledger.earn(1, 0.0, saved=-2 * OWED - 0.1)
+    assert not ledger.may_draft(1)
+    assert ledger.may_draft(8)  # another load's
+
+
+def test_reading_a_prompt_for_a_drafter_is_charged(monkeypatch):
+    clock = iter(range(100))
+    monkeypatch.setattr(guards, "now", lambda: float(next(clock)))
+    ledger = Ledger(begun={0})
+    drafter = GuardedDrafter(drafters(2, Table(2, 8))["model"](), 2, 4)
+    drafter.guard = Guard(ledger, 0)
+    drafter.start(Context.empty(3, 4))
+    assert ledger.balances == {2: SHARE - 1.0}
+    assert drafter.guard.spent == 1.0
+    ledger = Ledger()
+    drafter.guard = Guard(ledger, 0)
+    drafter.start(Context.empty(3, 4))
+    assert not ledger.balances  # the first time it is slow
+
+
+# --- exactness ------------------------------------------------------------------------------------
+
+
+class Clocked(GuardedLength):
+    """Of enumerated runs every one is the first, on a clock that goes by what rounds do."""
+
+    time = 0.0
+
+    def __init__(self, inner, cost, trial=1) -> None:
+        self.inner, self.cost, self.trial = inner, cost, trial
+        self.seen = set()
+        super().__init__(inner(), Guard(Ledger(), 0))
+
+    def start(self, rows: int) -> None:
+        ledger = Ledger(begun={0})
+        for _ in range(2):
+            ledger.plain.learn(1, 1.0)
+        self.length, self.guard = self.inner(), Guard(ledger, 0, trial=self.trial)
+        self.time += 1.0
+        super().start(rows)
+
+    def budget(self) -> list[int]:
+        told = super().budget()
+        self.seen.add(max(told))
+        return told
+
+    def observe(self, context, draft, verdict) -> None:
+        self.time += self.cost[draft.nodes]
+        super().observe(context, draft, verdict)
+
+
+INNER = {
+    "constant": lambda: ConstantLength(2),
+    "heuristic": lambda: HeuristicLength(1, 2),
+    "goodput": lambda: GoodputLength(Experience([1, 1.3, 1.6]), news=0),
+}
+
+
+@pytest.mark.parametrize("name", ["model", "jacobi-previous", "jacobi-uniform", "coupled"])
+@pytest.mark.parametrize("inner", INNER)
+def test_joint_law(inner, name, monkeypatch):
+    """Drafts are given up by what stood, and taken up again, and the law stays the target's."""
+    target, drafter = Table(2, 7), drafters(2, Table(2, 8))[name]
+    monkeypatch.setattr(guards, "_PATIENCE", 0)
+    policy = Clocked(INNER[inner], [1.0, 1.4, 1.6])
+    monkeypatch.setattr(guards, "now", lambda: policy.time)
+    law = whole_loop(5, TableTarget(target), drafter, length=policy)
+    assert distance(law, target.joint(5)) < EXACT
+    assert {0, 2} <= policy.seen
+
+
+def test_joint_law_of_trees(monkeypatch):
+    """A tree is cut to its first level as a try begins, and left out when it has fallen."""
+    target, model = Table(2, 7), Table(2, 8)
+    for name in ("_PATIENCE", "_TRIAL"):
+        monkeypatch.setattr(guards, name, 0)
+    monkeypatch.setattr(guards, "_RAMP", 1)
+    policy = Clocked(lambda: ConstantLength(2), [1.0, 1.2, 1.4, 2.0, 2.5], trial=None)
+    monkeypatch.setattr(guards, "now", lambda: policy.time)
+    law = whole_loop(
+        5,
+        TableTarget(target),
+        lambda: TreeDrafter(TableModel(model), (2, 1)),
+        rule=RecursiveRule(),
+        length=policy,
+    )
+    assert distance(law, target.joint(5)) < EXACT
+    assert policy.seen == {0, 1, 2}
+
+
+def test_a_seated_row_runs_again():
+    policy = GuardedLength(ConstantLength(2), Guard(Ledger(), 0))
+    policy.start(2)
+    policy._over = [True, True]
+    policy.seat(Context.empty(2, 4), [1])
+    assert policy._over == [True, False]
+    assert policy.wraps == (policy.length,)
+    assert torch.equal(torch.tensor(policy.budget()), torch.tensor([2, 2]))
