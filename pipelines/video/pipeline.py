@@ -220,8 +220,7 @@ class VideoPipeline(SpeculativePipeline):
                     if callback_on_block is not None:
                         callback_on_block(self, block)
                 state = {"latents": owned(context.last[:, 0]), "stats": stats}
-                number, made = context.round, work.blocks
-                return self._after_round(callback_on_step_end, number, made, **state)
+                return self._after_round(callback_on_step_end, context.round, work.blocks, **state)
 
             forms = config.weights, config.draft_weights
             with ExitStack() as running:
