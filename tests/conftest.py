@@ -185,6 +185,7 @@ def tiny_folder(tmp_path_factory) -> Path:
     from transformers import T5Config, T5EncoderModel
 
     from mmspec import ImagePipeline
+    from mmspec.models.heads.judge import JudgeHead
     from mmspec.models.llamagen.eagle_head import EagleHead
     from mmspec.models.llamagen.spatial_heads import SpatialHeads
     from mmspec.models.llamagen.transformer import LlamaGenTransformer
@@ -240,6 +241,7 @@ def tiny_folder(tmp_path_factory) -> Path:
             eagle=EagleHead(dim=32, n_head=2, hidden_dim=32).eval(),
             spatial=SpatialHeads(dim=32, cell_dim=16, hidden_dim=16, reach=1, left=1).eval(),
             row_drafter=network(4, layers=1, masked=True),
+            judge=JudgeHead(32).eval(),
         )
         folder = tmp_path_factory.mktemp("tiny") / "image"
         pipe.save_pretrained(folder)

@@ -13,7 +13,6 @@ from PIL import Image, ImageFilter
 from mmspec import ImagePipeline, SpecConfig
 from mmspec.cli.main import main
 from mmspec.eval.metrics.frechet import FRECHET_SHAPES_CLIP
-from mmspec.eval.metrics.geneval import score_prompt
 from mmspec.models.embedded import MODELS
 from mmspec.models.llamagen.transformer import LlamaGenTransformer
 from mmspec.rewards.networks.clip import ShapesCLIP
@@ -21,6 +20,7 @@ from mmspec.train.clip import _distinct_pairs
 from mmspec.train.tokenizers import caption_tokenizer
 from mmspec.worlds.shapes import TASKS, render, sample
 from mmspec.worlds.shapes.detector import detect
+from mmspec.worlds.shapes.scoring import score_prompt
 
 PROMPT = "a photo of a red circle left of a blue square"
 
@@ -33,7 +33,10 @@ def pipe() -> ImagePipeline:
 
 
 def test_components(pipe):
-    assert {name for name, part in pipe.components.items() if part is None} == {"row_drafter"}
+    assert {name for name, part in pipe.components.items() if part is None} == {
+        "row_drafter",
+        "judge",
+    }
     assert (pipe.transformer.grid, pipe.sibling.grid, pipe.drafter.grid) == (16, 8, 16)
     assert pipe.default_size == 128
     assert pipe.vq_model.config.codebook_size == pipe.transformer.config.vocab_size

@@ -12,12 +12,12 @@ from torch import nn
 
 from mmspec import ContinuousImagePipeline, SpecConfig
 from mmspec.cli.main import main
-from mmspec.eval.metrics.geneval import score_prompt
 from mmspec.models.mar.autoencoder import decode_tokens, posterior, tokens_of
 from mmspec.models.mar.transformer import MarTransformer
 from mmspec.train.tokenizers import caption_tokenizer
 from mmspec.worlds.shapes import TASKS, render, sample
 from mmspec.worlds.shapes.detector import detect
+from mmspec.worlds.shapes.scoring import score_prompt
 
 PROMPT = "a photo of a red circle left of a blue square"
 FEW = {"num_iterations": 16}

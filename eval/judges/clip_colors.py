@@ -12,8 +12,8 @@ from PIL import Image
 
 from ...errors import InputError
 from ...picture import open_picture
+from ...worlds.shapes.scoring import Box
 from ...worlds.shapes.vocabulary import COLORS
-from ..metrics.geneval import Box
 
 if TYPE_CHECKING:
     import torch

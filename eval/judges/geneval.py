@@ -20,7 +20,7 @@ from PIL import Image
 
 from ...picture import open_picture
 from ...worlds.shapes.detector import detect
-from ..metrics.geneval import score_prompt
+from ...worlds.shapes.scoring import score_prompt
 from .base import JudgePart, Metadata
 from .clip_colors import ClipColors, masked_crop
 from .mask2former import Instance, Mask2FormerDetector

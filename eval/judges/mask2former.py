@@ -19,7 +19,7 @@ from PIL import Image
 
 from ...errors import InputError
 from ...picture import open_picture
-from ..metrics.geneval import Box
+from ...worlds.shapes.scoring import Box
 from .coco import CLASSES, geneval_class
 
 if TYPE_CHECKING:

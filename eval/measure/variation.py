@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ...engine.coins import RoundCoins
-from ...engine.draft import Draft, Scores, Verdict
+from ...engine.draft import Context, Draft, Scores, Verdict
 from ...engine.laws import Categorical, Contract, OneHot, WithoutReplacement
 from ...engine.proof.enumeration import EnumeratingCoins, enumerate_law
 from ...engine.protocols import AcceptanceRule, Engine
@@ -34,10 +35,13 @@ class Step:
     Attributes:
         law: what the node was drawn from `[V]`; a one-hot row if it was chosen.
         target: the target's law there `[V]`.
+        states: the target's behind each token in the node's place `[V, D]`; None: the rule reads
+            none.
     """
 
     law: Tensor
     target: Tensor
+    states: Tensor | None = None
 
 
 @dataclass
@@ -47,6 +51,7 @@ class WatchedRule:
     rule: AcceptanceRule
     steps: list[Step] = field(default_factory=list)
     rounds: int = 0
+    states: tuple[Tensor, Tensor] | None = None  # tokens `[K]`, and those behind them `[K, D]`
 
     contract: Contract = "exact"
     local: bool = False
@@ -59,19 +64,68 @@ class WatchedRule:
         if draft.nodes and scores.calls:
             # a local rule judges every node by itself, and has few rounds
             for node in range(0, draft.nodes, EVERY) if self.local else (0,):
-                if len(self.steps) < ROUNDS and (self.local or self.rounds % EVERY == 0):
+                if self.due:
                     self._note(draft, scores.probs[0, node], node)
         self.rounds += 1
         return self.rule.verify(draft, scores, coins)
 
+    @property
+    def due(self) -> bool:
+        """True if this round is one of those that are measured."""
+        return len(self.steps) < ROUNDS and (self.local or self.rounds % EVERY == 0)
+
     def _note(self, draft: Draft, target: Tensor, node: int) -> None:
-        law = draft.law
+        law, states = draft.law, None
+        if self.states is not None:
+            tokens, behind = self.states
+            states = behind.new_zeros(len(target), behind.shape[1])
+            states[tokens] = behind
         if isinstance(law, Categorical | WithoutReplacement):
-            self.steps.append(Step(law.probs[0, node].cpu(), target.cpu()))
+            self.steps.append(Step(law.probs[0, node].cpu(), target.cpu(), states))
         elif isinstance(law, OneHot):
             chosen = torch.zeros_like(target)
             chosen[draft.tokens[0, node]] = 1
-            self.steps.append(Step(chosen.cpu(), target.cpu()))
+            self.steps.append(Step(chosen.cpu(), target.cpu(), states))
+
+
+class WatchedTarget:
+    """A target that first reads, in rounds that are measured, all that might have been drafted.
+
+    A draft of one node holds a single token, and what a judge makes of the others is part of the
+    rule's law, too. Each that the drafter may have drawn is read behind the same text; the draft's
+    own entries are written over these.
+
+    Args:
+        target: scores tokens; its model leaves hidden states behind.
+        rule: is given the states.
+    """
+
+    def __init__(self, target: Any, rule: WatchedRule) -> None:
+        self.target, self.rule = target, rule
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.target, name)
+
+    def score(self, context: Context, draft: Draft) -> Scores:
+        """The target's own scores."""
+        if draft.nodes and self.rule.due:
+            self.rule.states = self._states(context, draft)
+        scores: Scores = self.target.score(context, draft)
+        return scores
+
+    def _states(self, context: Context, draft: Draft) -> tuple[Tensor, Tensor]:
+        """Tokens that may have been drafted first `[K]`, and states behind them `[K, D]`."""
+        law, width, found = draft.law, draft.nodes, []
+        drawn = draft.tokens[0, :1]
+        if isinstance(law, Categorical | WithoutReplacement):
+            drawn = law.probs[0, 0].nonzero()[:, 0]
+        for some in drawn.split(width):
+            tokens = F.pad(some, (0, width - len(some)))[None].expand(context.rows, -1)
+            lengths = torch.full_like(draft.lengths, len(some))
+            parents = torch.full_like(tokens, -1)
+            beside = Draft(tokens, lengths, OneHot(), parents, bounds=(1, width))
+            found.append(self.target.score(context, beside).hidden[0, 1 : 1 + len(some)])
+        return drawn.cpu(), torch.cat(found).cpu()
 
 
 def tv_per_step(pipe: TokenImagePipeline, job: Job, config: SpecConfig) -> list[float]:
@@ -84,6 +138,8 @@ def tv_per_step(pipe: TokenImagePipeline, job: Job, config: SpecConfig) -> list[
         watched = WatchedRule(engine.rule)
         engine.rule = watched
         seen.append(watched)
+        if getattr(watched.rule, "reads_states", False):
+            engine.target = WatchedTarget(engine.target, watched)
 
     before = pipe.speculation
     pipe.enable_speculation(config)
@@ -113,13 +169,15 @@ def variation(rule: AcceptanceRule, step: Step) -> float:
     """Total variation between the law of the emitted token and the target's, in [0, 1]."""
     q, p = step.law.double(), step.target.double()
     q, p = q / q.sum(), p / p.sum()
-    emitted = emitted_law(rule, q, p)
+    emitted = emitted_law(rule, q, p, step.states)
     return 0.5 * sum(abs(emitted.get(i, 0.0) - float(p[i])) for i in range(len(p)))
 
 
-def emitted_law(rule: AcceptanceRule, q: Tensor, p: Tensor) -> dict[int, float]:
+def emitted_law(
+    rule: AcceptanceRule, q: Tensor, p: Tensor, states: Tensor | None = None
+) -> dict[int, float]:
     """The law of the first emitted token when the draft is one token from q `[V]` and the target
-    wants p `[V]`."""
+    wants p `[V]`; `states [V, D]` are the target's behind each token."""
 
     def run(coins: EnumeratingCoins, rows: int) -> list[int]:
         proposal, verification = coins.round(0)
@@ -129,7 +187,8 @@ def emitted_law(rule: AcceptanceRule, q: Tensor, p: Tensor) -> dict[int, float]:
             law = OneHot()
         after = torch.zeros(rows, len(p), dtype=p.dtype)
         after[:, 0] = 1  # of no interest: what follows an accepted token
-        scores = Scores(torch.stack([p.expand(rows, -1), after], 1))
+        hidden = None if states is None else states[F.pad(tokens, (1, 0))]
+        scores = Scores(torch.stack([p.expand(rows, -1), after], 1), hidden)
         first = torch.zeros(rows, 1, dtype=torch.long)
         draft = Draft(tokens, first[:, 0] + 1, law, positions=first)
         verdict = rule.verify(draft, scores, verification)

@@ -184,9 +184,9 @@ def build_parser() -> argparse.ArgumentParser:
     train.add_argument(
         "recipe",
         help="image-tokenizer, image-target, image-drafter, image-rows, image-upsampler, "
-        "image-spatial, image-head, kl-autoencoder, mar, video-autoencoder, video, clip, vlm, "
-        "vlm-adapter, vlm-judge, vlm-router, vlm-head, text-head, text-drafter or "
-        "text-masked-drafter",
+        "image-spatial, image-head, image-judge, kl-autoencoder, mar, video-autoencoder, video, "
+        "clip, vlm, vlm-adapter, vlm-judge, vlm-router, vlm-head, text-head, text-drafter, "
+        "text-masked or text-masked-drafter",
     )
     train.add_argument(
         "--pipeline", type=Path, default=Path("runs/image"), help="folder of the pipeline"

@@ -10,12 +10,14 @@ nobody knows what it is without them: such a block is taken without chance, as t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..engine.accept.routed import RoutedRule
 from ..engine.coins import RoundCoins
 from ..engine.draft import Context, Draft
 from ..engine.protocols import Drafter
@@ -26,6 +28,7 @@ from ..models.llamagen.decoder import LlamaGenDecoder
 from ..models.transformers.masked import MaskedForm, MaskedModel
 from ..models.transformers.masked_target import OwnBlocks
 from .feature.block import BlockDrafter, BlockModel
+from .routed_blocks import RoutedBlockDrafter
 from .sound_laws import faults, mended
 from .tree.shape import TreeShape
 from .tree.siblings import draw_siblings, law_of_siblings
@@ -146,9 +149,26 @@ class OwnBlockDrafter(BlockDrafter):
 
 
 def own_chain(
-    target: GuidedDecoder, block_length: int, how: Literal["drawn", "top"]
-) -> OwnBlockDrafter:
-    """The drafter of chains of the target's own blocks (S2D2)."""
+    target: GuidedDecoder,
+    block_length: int,
+    how: Literal["drawn", "top"],
+    routed: RoutedRule | None = None,
+    soft: Callable[[Tensor], Tensor] | None = None,
+    greedy: bool = False,
+) -> Drafter:
+    """The drafter of chains of the target's own blocks (S2D2).
+
+    Args:
+        target: a masked model that answers.
+        block_length, how: see `OwnBlockDrafter`.
+        routed: the rule, if a router says what is verified.
+        soft: makes the laws that tell how sure it is, at temperature 0, too.
+        greedy: the likeliest tokens are drafted.
+    """
+    if routed is not None:
+        how = "top" if greedy else how
+        blocks = OwnBlocks(target, block_length, soft)
+        return RoutedBlockDrafter(blocks, block_length, how, routed)
     return OwnBlockDrafter(OwnMaskedBlocks(OwnBlocks(target, block_length)), block_length, how)
 
 

@@ -173,6 +173,7 @@ class Drafter(Part):
         whole: it drafts whole tokens of vectors, with the target's noises.
         ahead: it drafts while the target reads.
         units: its drafts are units that stand or fall as a whole.
+        asks: it may say itself which of its drafts are to be verified.
     """
 
     tokens: Tokens = "ids"
@@ -197,6 +198,7 @@ class Drafter(Part):
     whole: bool = False
     ahead: bool = False
     units: bool = False
+    asks: bool = False
     kind: ClassVar[str] = "drafter"
     home: ClassVar[str] = "mmspec.draft"
 

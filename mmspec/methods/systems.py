@@ -95,6 +95,7 @@ SYSTEMS = (
         "5.54× (Qwen3-30B-A3B)",
     ),
     System("S2D2", "a block-diffusion model judges itself", "s2d2", "4.7× (SDAR)"),
+    System("S2D2's router", "it judges where that should pay, as published", "s2d2-routed"),
     System("LongSpec", "a drafter that reads the target's last keys", "longspec", "3.26×"),
     # vocabularies
     System(

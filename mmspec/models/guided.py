@@ -43,6 +43,8 @@ class GuidedDecoder(Costed):
         earlier: a cache of the same network, of one row or all, and how many of its first slots
             hold what this prefix begins with: `start` takes them over. Not for a watched network,
             whose hidden states it does not have.
+        known: per row, how many tokens of the output the cache holds, where others write to it and
+            calls were left out; None: all but the last one.
         stays: whether rows that are over stay in the cache.
         returns: whether calls may go back to any slot, and layers with a window keep all of them.
         compact: whether some of the prefix's entries are not in the cache, see `KeptDecoder`.
@@ -54,6 +56,7 @@ class GuidedDecoder(Costed):
     raw: Tensor | None = None
     hidden: Tensor | None = None
     earlier: tuple[KVCache, int] | None = None
+    known: list[int] | None = None
 
     def __init__(self, decoder: Decoder, setting: Setting) -> None:
         self.decoder, self.layers = decoder, len(decoder.layers)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..engine.accept.chain import pick
 from ..engine.accept.islands import in_turn
+from ..engine.accept.routed import RoutedDraft
 from ..engine.coins import RoundCoins
 from ..engine.draft import Context, Draft, Scores, Verdict
 from .guided import GuidedDecoder
@@ -58,6 +59,8 @@ class TokenTarget:
             self._stale[row] = -1  # it lacks nothing
 
     def score(self, context: Context, draft: Draft) -> Scores:
+        if isinstance(draft, RoutedDraft) and not any(draft.asks):
+            return Scores(torch.zeros_like(draft.tokens, dtype=torch.float32)[..., None], calls=0)
         warp, self.model.warp = self.model.warp, self.judged or self.model.warp
         try:
             return self._score(context, draft)
@@ -69,7 +72,8 @@ class TokenTarget:
         if self.pruning is not None:
             return self.pruning.score(self.model, context, draft)
         inputs, start, calls = context.last, [b - 1 for b in context.base], 1
-        stale, self._stale = self._stale, []
+        stale, self._stale = self.model.known or self._stale, []
+        self.model.known = None
         rows = zip(context.base, context.finished, stale, strict=False)
         # how many tokens in front of the last committed one each row has to read again
         missing = [0 if finished else base - 1 - first for base, finished, first in rows]

@@ -104,6 +104,9 @@ STAGES: dict[str, dict[str, Stage]] = {
     "image-rows": {"row_drafter": _stage("image.row_drafter:ImageRowDrafterRecipe", 6000, 16)},
     "image-upsampler": {"upsampler": _stage(_UPSAMPLER, 3000, 32, options=_SIZED)},
     "image-spatial": {"spatial": _stage(_SPATIAL, 4000, 16, options="init")},
+    "image-judge": {
+        "judge": _stage("image.judge:ImageJudgeRecipe", 1500, 512, options="settings rate")
+    },
     "image-head": {"eagle": _stage("image.eagle_head:EagleRecipe", 6000, 8)},
     "kl-autoencoder": {"vae": _learned("continuous.autoencoder:KlAutoencoderRecipe", 2500, 32)},
     "mar": {
@@ -139,6 +142,9 @@ STAGES: dict[str, dict[str, Stage]] = {
     "text-drafter": {
         "pretrain": _text_drafter("text.drafter:TextPretrainRecipe", options=_SMALL),
         "align": _text_drafter("text.drafter:TextAlignRecipe", options=_ALIGNED),
+    },
+    "text-masked": {
+        "masked": _text_drafter("text.block_diffusion:TextBlockDiffusionRecipe", options=_SMALL)
     },
     "text-masked-drafter": {
         "denoise": _text_drafter("text.masked:TextDenoiseRecipe", options=_SMALL),

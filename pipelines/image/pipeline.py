@@ -17,6 +17,7 @@ from ...engine.loop import run
 from ...errors import InputError
 from ...methods import ResolvedConfig, SpecConfig
 from ...methods.parts.pictures import MultiscaleOptions
+from ...models.heads.judge import JudgeHead
 from ...models.llamagen.decoder import LlamaGenDecoder
 from ...models.llamagen.eagle_head import EagleDecoder, EagleHead
 from ...models.llamagen.image_model import LlamaGenClassModel, LlamaGenImageModel
@@ -60,6 +61,7 @@ class ImagePipeline(TokenImagePipeline):
         eagle: one-layer head on the target's features, for "eagle".
         spatial: heads that look below and to the right, for "spatial-sd".
         row_drafter: masked transformer of the same vocabulary, for "maskgit-rows".
+        judge: says which drafted tokens will do, for "judge".
     """
 
     embedded = "image"
@@ -77,11 +79,14 @@ class ImagePipeline(TokenImagePipeline):
         eagle: EagleHead | None = None,
         spatial: SpatialHeads | None = None,
         row_drafter: LlamaGenTransformer | None = None,
+        judge: JudgeHead | None = None,
     ) -> None:
         super().__init__(locals())
         check_same("drafter", drafter, transformer, _SAME)
         check_same("row_drafter", row_drafter, transformer, _SAME)
         check_same("sibling", sibling, transformer, _SAME)
+        if judge is not None:
+            judge.check(transformer)
         if self.captioned:
             check_captioned(text_encoder, tokenizer)
         if upsampler is not None:
@@ -133,6 +138,8 @@ class ImagePipeline(TokenImagePipeline):
                 f"component {name!r} reads the hidden states of {self.default_size} px"
             )
         network = self.components[name]
+        if name == "judge":
+            return network
         kind = EagleDecoder if name == "eagle" else SpatialDecoder
         return self.built(network, target, lambda: kind(network, target))
 

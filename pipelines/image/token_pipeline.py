@@ -195,11 +195,9 @@ class TokenImagePipeline(SpeculativePipeline):
         drawn = torch.arange(limit, device=self.device) < context.lengths[:, None]
         tokens = context.tokens[:, :limit] * drawn
         with stats.phase("decode"):
-            codes = grid.codes(tokens)
-            if output_type == "tokens":
-                images = owned(codes)
-            else:
-                images = self.pictures(family.pixels(codes, grid), output_type)
+            images: Any = owned(grid.codes(tokens))
+            if output_type != "tokens":
+                images = self.pictures(family.pixels(images, grid), output_type)
         return ImageOutput(images=images, stats=stats) if return_dict else (images, stats)
 
     @torch.no_grad()
@@ -249,6 +247,8 @@ class TokenImagePipeline(SpeculativePipeline):
                 model = self._guided(self.components[part], drawing, most, weights)
         if "eagle" in config.needs:
             model = EagleModel(self.head("eagle", target.decoder), target)
+        if judged := "judge" in config.needs:
+            target.watch()
         config = within_budget(config, target, model, family.vocab_size, grid.stride)
         rounded = RoundedCopy(self._rounded(network, config), target) if config.rounds else None
         config.check_layers(target.layers)
@@ -265,6 +265,7 @@ class TokenImagePipeline(SpeculativePipeline):
             **self._living.offers(not warp.temperature),
             scaled_up=lambda: self.scaled_up(drawing, config, stats),
             spatial=lambda: self.head("spatial", target.decoder),
+            judge=lambda: self.head("judge", target.decoder) if judged else None,
         )
         length = config.build_length(offers, grid.stride)
         rule = config.build_rule(offers, warp.temperature)
@@ -276,8 +277,9 @@ class TokenImagePipeline(SpeculativePipeline):
             drafter = GridDrafter(drafter, grid.forced)
         turns = config.of(LocalOptions)
         soft = replace(warp, temperature=1.0) if config.rule.soft and not warp.temperature else None
-        islands = turns.local_turns, turns.local_window
-        judge: Target = TokenTarget(target, grid.stride, *islands, soft)
+        judge: Target = TokenTarget(
+            target, grid.stride, turns.local_turns, turns.local_window, soft
+        )
         if config.unverified:  # a drafter that fails has nobody to stand in for it
             judge, length = UnaskedTarget(), ConstantLength(grid.length)
         elif config.drafts:
@@ -288,7 +290,7 @@ class TokenImagePipeline(SpeculativePipeline):
         return watched(engine, self.switch.guard)
 
     def head(self, name: str, target: Any) -> Any:
-        """The component "eagle" or "spatial" as it runs on the hidden states of a decoder."""
+        """The component "eagle", "spatial" or "judge", which reads hidden states of a decoder."""
         raise InputError(f"this family has no component {name!r}")
 
     def scaled_up(

@@ -15,6 +15,7 @@ from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from ...draft.guarded import GuardedDrafter
 from ...draft.tree.living_tables import LivingTables
+from ...engine.accept.routed import RoutedRule
 from ...engine.coins import ProductionCoins
 from ...engine.draft import Context
 from ...engine.length.guard import Guard
@@ -333,7 +334,12 @@ class SpeculativeGeneration:
         )
         length = config.build_length(offers)
         rule = config.build_rule(offers, 0.0 if request.greedy else 1.0)
-        drafter = config.build_drafter({**offers, "more": lambda: getattr(length, "more", None)})
+        built = {
+            "more": lambda: getattr(length, "more", None),
+            "routed": lambda: rule if isinstance(rule, RoutedRule) else None,
+            "soft": lambda: request.ranked,
+        }
+        drafter = config.build_drafter({**offers, **built})
         if config.drafts:
             drafter = GuardedDrafter(drafter, vocab_size, config.draft_size().most_drafted)
         rows = len(request.ids)
@@ -341,13 +347,6 @@ class SpeculativeGeneration:
         seeds = [0] * rows if request.greedy else self.seeds or row_seeds(None, rows)
         coins = ProductionCoins(seeds, target.prefix.device)
         judge = judging(config, drafting.beside, request, target, vocab_size, rule, ends, coins)
-        engine = Engine(
-            pruning(judge, rule),
-            drafter,
-            rule,
-            length,
-            coins,
-            stops.eos or None,
-            stops.looking(request.ids),
-        )
+        parts = pruning(judge, rule), drafter, rule, length, coins
+        engine = Engine(*parts, stops.eos or None, stops.looking(request.ids))
         return watched(engine, self.guard), prompt

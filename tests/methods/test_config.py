@@ -99,6 +99,17 @@ OTHER: dict[str, Any] = {  # than the default
     "draft_share": 0.3,
     "reward_tau": 0.3,
     "step_tokens": 3,
+    "verify_policy": "ucb",
+    "verify_score": "dynamic",
+    "verify_estimate": "margin",
+    "verify_cost": 2.0,
+    "verify_entropy": 2.0,
+    "verify_threshold": 0.3,
+    "verify_on": 2.0,
+    "verify_off": -3.0,
+    "verify_span": 3,
+    "verify_explores": 2.0,
+    "fill_confidence": 0.3,
     "target_quality": 3.0,
 }
 CODES = torch.randn(12, 3, generator=torch.Generator().manual_seed(0))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import torch
 
-from mmspec.methods import serving
+from mmspec.methods import SpecConfig, serving
 from mmspec.models.guided import GuidedDecoder
 from mmspec.models.llamagen.decoder import LlamaGenDecoder
 from mmspec.models.setting import Setting
@@ -21,7 +21,9 @@ UNORDERED = ("local", "unverified")  # rules that keep tokens scored behind othe
 GREEDY = [
     name
     for name, preset in serving("image").items()
-    if preset.role != "sceptic" and preset.rule not in UNORDERED
+    if preset.role != "sceptic"
+    and preset.rule not in UNORDERED
+    and not SpecConfig(name).resolve("image").rule.soft
 ]
 
 

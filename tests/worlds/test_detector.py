@@ -27,9 +27,9 @@ import pytest
 from PIL import Image, ImageDraw
 from scipy import ndimage
 
-from mmspec.eval.metrics.geneval import score_prompt
 from mmspec.worlds.shapes import SHAPES, TASKS, Background, Item, Scene, render, sample
 from mmspec.worlds.shapes.detector import Detection, detect
+from mmspec.worlds.shapes.scoring import score_prompt
 
 PLAIN = Background((140, 140, 140), (140, 140, 140), 0.0, "plain", 0.0, 1.0, 0.0, 0)
 BLUE = (40, 80, 210)

@@ -13,7 +13,6 @@ import pytest
 
 import mmspec.assets
 from mmspec.errors import InputError
-from mmspec.eval.metrics.geneval import relations
 from mmspec.worlds.shapes.charts import Chart, held_out_value
 from mmspec.worlds.shapes.detector import detect
 from mmspec.worlds.shapes.exchanges import (
@@ -32,6 +31,7 @@ from mmspec.worlds.shapes.exchanges import (
 from mmspec.worlds.shapes.questions import SCENE_KINDS
 from mmspec.worlds.shapes.render import render
 from mmspec.worlds.shapes.scene import sample_mixed, shows_unseen
+from mmspec.worlds.shapes.scoring import relations
 from mmspec.worlds.shapes.vocabulary import (
     COLORS,
     SHAPES,

@@ -12,7 +12,6 @@ import pytest
 from PIL import Image
 
 import mmspec.assets
-from mmspec.eval.metrics.geneval import score_prompt
 from mmspec.worlds.shapes import (
     COLORS,
     RELATIONS,
@@ -28,6 +27,7 @@ from mmspec.worlds.shapes import (
 from mmspec.worlds.shapes.detector import Detection
 from mmspec.worlds.shapes.foils import foil, may_hold
 from mmspec.worlds.shapes.prompts import Prompt, caption, names_unseen
+from mmspec.worlds.shapes.scoring import score_prompt
 from mmspec.worlds.shapes.vocabulary import (
     held_out_color,
     held_out_count,

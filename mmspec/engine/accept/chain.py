@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..coins import RoundCoins
-from ..draft import Draft, Verdict
+from ..draft import Draft, Scores, Verdict
 from ..laws import Categorical, ContractError, OneHot
 
 
@@ -85,3 +85,33 @@ def recovered_verdict(
     use = (accepted < draft.lengths) & (residual.sum(-1) > 0)
     weights = torch.where(use[:, None], residual, weights)
     return prefix_verdict(draft, accepted, coins.draw(weights))
+
+
+def excused_prefix(
+    draft: Draft, scores: Scores, q: Tensor | None, excused: Tensor, greedy: bool, coins: RoundCoins
+) -> Verdict:
+    """The token rule's verdict, or the greedy one, where some nodes stand whatever the target says.
+
+    Args:
+        draft: a chain of one node or more, or none.
+        scores: the target's.
+        q: what the nodes were drawn from, see `chain_laws`.
+        excused: nodes that stand if those in front of them do `[B, N]`.
+        greedy: a token stands, or replaces what falls, if it is the target's likeliest.
+        coins: where chance comes from.
+    """
+    probs = scores.probs
+    if not draft.nodes:
+        law = probs[:, 0]
+        return prefix_verdict(draft, draft.lengths, law.argmax(-1) if greedy else coins.draw(law))
+    p = scores.at_nodes(draft)
+    if greedy:
+        prob = (p.argmax(-1) == draft.tokens).to(p)
+    else:
+        prob = token_probs(p, draft.tokens)
+        if q is not None:
+            prob = prob / token_probs(q, draft.tokens)
+    accepted = accepted_prefix(coins.accept(torch.where(excused, 1.0, prob), draft.lengths), draft)
+    if not greedy:
+        return recovered_verdict(draft, probs, q, accepted, coins)
+    return prefix_verdict(draft, accepted, pick(probs, accepted).argmax(-1))

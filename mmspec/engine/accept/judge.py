@@ -10,7 +10,7 @@ from torch import Tensor
 from ..coins import RoundCoins
 from ..draft import Draft, Scores, Verdict
 from ..laws import Contract, ContractError
-from .chain import accepted_prefix, chain_laws, prefix_verdict, recovered_verdict, token_probs
+from .chain import chain_laws, excused_prefix, token_probs
 
 
 class Judge(Protocol):
@@ -62,30 +62,23 @@ class JudgeRule:
             threshold = self.judge.threshold
         self.threshold, self.floor, self.greedy = threshold or 0.0, floor, temperature == 0
 
+    @property
+    def reads_states(self) -> bool:
+        """True if the target's hidden states decide, too."""
+        return self.judge is not None
+
     def verify(self, draft: Draft, scores: Scores, coins: RoundCoins) -> Verdict:
         """Judge chains with `OneHot` or `Categorical` laws.
 
         Raises:
             ContractError: a draft of another kind, or nobody kept the target's hidden states.
         """
-        if not draft.nodes:
-            return self._plain(draft, scores.probs[:, 0], coins)
-        q, p = chain_laws(draft, "judge"), scores.at_nodes(draft)
-        prob = own = token_probs(p, draft.tokens)  # [B, N]
-        if self.greedy:
-            prob = (p.argmax(-1) == draft.tokens).to(p)
-        elif q is not None:
-            prob = own / token_probs(q, draft.tokens)
-        taken = (own >= self.floor) & (own > 0) & self._acceptable(draft, scores)
-        ok = coins.accept(torch.where(taken, 1.0, prob), draft.lengths)
-        accepted = accepted_prefix(ok, draft)
-        if not self.greedy:
-            return recovered_verdict(draft, scores.probs, q, accepted, coins)
-        best = scores.probs.argmax(-1).gather(1, accepted[:, None]).squeeze(1)
-        return prefix_verdict(draft, accepted, best)
-
-    def _plain(self, draft: Draft, p: Tensor, coins: RoundCoins) -> Verdict:
-        return prefix_verdict(draft, draft.lengths, p.argmax(-1) if self.greedy else coins.draw(p))
+        q, taken = None, torch.ones_like(draft.tokens, dtype=torch.bool)
+        if draft.nodes:
+            q = chain_laws(draft, "judge")
+            own = token_probs(scores.at_nodes(draft), draft.tokens)  # [B, N]
+            taken = (own >= self.floor) & (own > 0) & self._acceptable(draft, scores)
+        return excused_prefix(draft, scores, q, taken, self.greedy, coins)
 
     def _acceptable(self, draft: Draft, scores: Scores) -> Tensor:
         """True where the judge takes a node, `[B, N]`; everywhere if there is no judge."""

@@ -37,6 +37,36 @@ def on_chain(
     return law
 
 
+def likeliest(law: Probs) -> Probs:
+    """The law that has all on the likeliest token, the first of several."""
+    return [float(y == law.index(max(law))) for y in range(len(law))]
+
+
+def on_lenient_chain(
+    drafted: list[int],
+    p: list[Probs],
+    q: list[Probs],
+    excused: Callable[[int, int], bool],
+    greedy: bool,
+) -> Law:
+    """Node i, x, is kept where `excused(i, x)`, else as the token rule or, `greedy`, argmax has it.
+
+    What falls is drawn from [p − q]+, or is the likeliest token.
+    """
+
+    def stands(i: int, x: int) -> float:
+        if excused(i, x):
+            return 1.0
+        return float(p[i].index(max(p[i])) == x) if greedy else min(1.0, p[i][x] / q[i][x])
+
+    def residual(i: int) -> Probs:
+        if greedy:
+            return likeliest(p[i])
+        return [max(0.0, a - b) for a, b in zip(p[i], q[i], strict=True)]
+
+    return on_chain(drafted, [*p[:-1], likeliest(p[-1]) if greedy else p[-1]], stands, residual)
+
+
 def on_tree(
     drafted: list[int],
     parents: list[int],

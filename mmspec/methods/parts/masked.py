@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from ...errors import InputError
-from ..options import option
-from ..part import Drafter, Preset
+from ..options import Options, option
+from ..part import Drafter, Preset, Role, Rule
 from .blocks import StepsOptions
 from .shared import CHAIN, ChainOptions, SiblingsOptions
 from .trees import WidthsOptions
@@ -50,6 +50,49 @@ class OwnBlocksOptions(ChainOptions, PlacesOptions):
     """Options of chains of the target's own blocks."""
 
 
+class VerifyOptions(Options):
+    """Options of a router that says which places of a block are verified."""
+
+    verify_policy: Literal["score", "hysteresis", "span", "ucb", "always", "never"] = option(
+        "score", "who says that a block's next places are verified"
+    )
+    verify_score: Literal["static", "dynamic"] = option(
+        "static",
+        "what is taken off the places that should stand: verify_cost, or so much a sure one",
+    )
+    verify_estimate: Literal["entropy", "margin"] = option(
+        "entropy", "what tells how likely a place stands: its entropy, or its best token's lead"
+    )
+    verify_cost: float = option(1.0, "cost of verifying, in places", 0, 1e6)
+    verify_entropy: float = option(1.0, "weight of a place's entropy", 0, 1e6)
+    verify_threshold: float = option(
+        0.0, "score from which on places are verified; more is faster and further off", -1e6, 1e6
+    )
+    verify_on: float = option(1.0, "score from which on a row begins to verify", -1e6, 1e6)
+    verify_off: float = option(-5.0, "score below which it ceases", -1e6, 1e6)
+    verify_span: int = option(2, "masked places in a row that are verified, at least", 1, 64)
+    verify_explores: float = option(1.0, "weight of what a bandit is unsure of", 0, 1e6)
+    fill_confidence: float = option(
+        0.85, "how sure a place must be to be filled without a judge; less is faster", 0, 1
+    )
+
+    def __post_init__(self) -> None:
+        if self.verify_on <= self.verify_off:
+            raise InputError(
+                f"verify_on must be above verify_off ({self.verify_off:g}), not {self.verify_on:g}"
+            )
+
+
+def _asking(options: Any, drafter: Drafter) -> str | None:
+    """Why not: somebody has to be routed."""
+    if drafter.asks:
+        return None
+    return (
+        f"rule 'routed' judges where a router asks for it, and drafter {drafter.name!r} has none; "
+        "use method 's2d2-routed', or rule 'token'"
+    )
+
+
 class MaskedTreeOptions(WidthsOptions, BlockLengthOptions):
     """Options of a tree of a masked model's block."""
 
@@ -60,6 +103,24 @@ class MaskedTreeOptions(WidthsOptions, BlockLengthOptions):
                 f"tree_widths has {len(self.tree_widths)} levels, and a block has "
                 f"{self.block_length} places (block_length)"
             )
+
+
+def _routed(
+    name: str, policy: str, knob: str, sweep: tuple[float, ...], role: Role, summary: str
+) -> Preset:
+    """A masked model that judges itself where a router says so."""
+    settings = {"block_length": 4, "verify_policy": policy}
+    return Preset(
+        name,
+        "own-masked",
+        "routed",
+        summary,
+        role=role,
+        knob=knob,
+        sweep=sweep,
+        settings=settings,
+        serves=("vlm",),
+    )
 
 
 _GIVEN: Any = {"steps": "draft_steps"}
@@ -93,7 +154,25 @@ PARTS = (
         {"how": lambda options, offers: "top" if options.siblings == "top" else "drawn"},
         needs=("masked-target",),
         paper="Han et al. 2026",
+        asks=True,
         **CHAIN,
+    ),
+    Rule(
+        "routed",
+        ".routed:routed_rule",
+        "a token stands with probability p / q where a router asks, elsewhere by confidence",
+        VerifyOptions,
+        {
+            **{name: f"verify_{name}" for name in ("policy", "estimate", "score", "cost")},
+            **{name: f"verify_{name}" for name in ("threshold", "on", "off", "explores")},
+            "beta": "verify_entropy",
+            "least": "verify_span",
+            "confidence": "fill_confidence",
+        },
+        contract="lossy",
+        soft=True,
+        check=_asking,
+        paper="Han et al. 2026",
     ),
     Drafter(
         "masked-rows",
@@ -128,6 +207,22 @@ PARTS = (
         "a masked diffusion model drafts a block, and judges it place by place",
         settings={"block_length": 4},
         serves=("vlm",),
+    ),
+    _routed(
+        "s2d2-routed",
+        "score",
+        "verify_threshold",
+        (-1.0, 0.0, 0.5, 1.0),
+        "method",
+        "a masked diffusion model fills blocks, and judges itself where a router expects it to pay",
+    ),
+    _routed(
+        "block-diffusion",
+        "never",
+        "fill_confidence",
+        (0.99, 0.95, 0.85, 0.7),
+        "sceptic",
+        "a masked diffusion model fills blocks, the sure places first, and nobody judges",
     ),
     Preset(
         "maskgit-rows",

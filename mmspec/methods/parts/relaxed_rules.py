@@ -97,6 +97,12 @@ def _lantern(name: str, own: str, summary: str, options: type, paper: str, **mor
     return Rule(name, reference, summary, options, given, **both)
 
 
+def _judged(summary: str, **more: Any) -> Preset:
+    """A draft model whose tokens a head judges."""
+    sweep = (0.9, 0.7, 0.5, 0.3)
+    return Preset("judge", "model", "judge", summary, knob="judge_threshold", sweep=sweep, **more)
+
+
 PARTS = (
     _lantern(
         "lantern",
@@ -145,14 +151,14 @@ PARTS = (
         check=_read,
         paper="Bachmann et al. 2025",
     ),
-    Preset(
-        "judge",
-        "model",
-        "judge",
+    _judged(
         "a smaller model drafts; a head on the target's states says which tokens will do",
-        knob="judge_threshold",
-        sweep=(0.9, 0.7, 0.5, 0.3),
-        serves=("vlm",),
+        of={
+            "image": _judged(
+                "a smaller model drafts; a head says which tokens leave the picture right",
+                settings={"judge_floor": 0.01},  # laws of pictures are wide
+            )
+        },
     ),
     Preset(
         "likely",
@@ -163,7 +169,6 @@ PARTS = (
         knob="judge_floor",
         sweep=(0.3, 0.1, 0.03, 0.01),
         settings={"judge_threshold": 0.0},
-        serves=("vlm",),
     ),
     Preset(
         "lantern",

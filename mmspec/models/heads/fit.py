@@ -10,6 +10,7 @@ import torch
 from transformers import PreTrainedModel
 
 from ...errors import InputError
+from ..llamagen.transformer import LlamaGenTransformer
 
 _SAMPLES = 16  # weights of the output layer that tell one target from another
 
@@ -29,14 +30,18 @@ class TargetFit:
     fingerprint: Sequence[float]
 
     @classmethod
-    def of(cls, model: PreTrainedModel) -> TargetFit:
-        """The fit of a transformers model with an output layer."""
-        text: Any = model.config.get_text_config()
-        weight = model.get_output_embeddings().weight.detach()
+    def of(cls, model: PreTrainedModel | LlamaGenTransformer) -> TargetFit:
+        """The fit of a LlamaGen, or of a transformers model with an output layer."""
+        if isinstance(model, LlamaGenTransformer):
+            kind, weight = model.config.model_type, model.output.weight.detach()
+            width, depth = model.config.dim, model.config.n_layer
+        else:
+            text: Any = model.config.get_text_config()
+            kind, weight = model.config.model_type, model.get_output_embeddings().weight.detach()
+            width, depth = text.hidden_size, text.num_hidden_layers
         at = torch.linspace(0, weight.numel() - 1, _SAMPLES, dtype=torch.float64).long()
         samples = weight.flatten()[at.to(weight.device)]
-        sizes = text.hidden_size, weight.shape[0], text.num_hidden_layers
-        return cls(model.config.model_type, *sizes, samples.double().tolist())
+        return cls(kind, width, weight.shape[0], depth, samples.double().tolist())
 
     @classmethod
     def read(cls, fields: Any) -> TargetFit:
@@ -50,7 +55,12 @@ class TargetFit:
         except TypeError as error:
             raise InputError(f"mmspec_target of the head's config.json: {error}") from error
 
-    def check(self, model: PreTrainedModel, what: str = "draft head", of: str = "target") -> None:
+    def check(
+        self,
+        model: PreTrainedModel | LlamaGenTransformer,
+        what: str = "draft head",
+        of: str = "target",
+    ) -> None:
         """Raise an `InputError` unless the head is for `model`; its dtype does not matter.
 
         `what` is what the head is called, and `of` what the model is to it.

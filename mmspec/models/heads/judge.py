@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from ...errors import InputError
+from ..llamagen.transformer import LlamaGenTransformer
 from .fit import TargetFit
 
 
@@ -38,13 +39,14 @@ class JudgeHead(ModelMixin, ConfigMixin):
 
     def forward(self, hidden: Tensor) -> Tensor:
         """J `[...]` of the target's last hidden states `[..., D]`, behind its last norm."""
-        return self.score(hidden.to(self.score.weight)).squeeze(-1).float().sigmoid()
+        scored = self.score(hidden.to(self.score.weight)).squeeze(-1)
+        return scored.float().sigmoid().to(hidden.device)
 
-    def check(self, target: PreTrainedModel) -> None:
+    def check(self, target: PreTrainedModel | LlamaGenTransformer) -> None:
         """Raise an `InputError` unless it is for `target`."""
         if self.config.mmspec_target is not None:
             TargetFit.read(self.config.mmspec_target).check(target, "judge")
-        size, own = target.config.get_text_config().hidden_size, self.config.hidden_size
+        size, own = TargetFit.of(target).hidden_size, self.config.hidden_size
         if size != own:
             raise InputError(
                 f"the judge is for a target with hidden_size {own}, and this one has {size}; train "

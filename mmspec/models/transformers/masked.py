@@ -98,7 +98,12 @@ class MaskedModel(GuidedDecoder):
         self.drafts = self.watched = True  # the output layer is run on the block alone
 
     def read(
-        self, text: Tensor, ends: list[int], known: list[int], filled: Tensor | None = None
+        self,
+        text: Tensor,
+        ends: list[int],
+        known: list[int],
+        filled: Tensor | None = None,
+        left: Tensor | None = None,
     ) -> Tensor:
         """Laws `[B, K, V]` of the K places behind the first `ends[b]` tokens of `text [B, …]`.
 
@@ -106,6 +111,8 @@ class MaskedModel(GuidedDecoder):
             known: by row, tokens of the text that it has read before, and that are the same.
             filled: tokens that stand in the places already `[B, K]`, -1 where one is masked; None:
                 all are.
+            left: places that each row's block has `[B]`: nobody reads those behind, whose laws mean
+                nothing; None: all K.
         """
         device = text.device
         end = torch.tensor(ends, device=device)[:, None]
@@ -122,6 +129,8 @@ class MaskedModel(GuidedDecoder):
         places = torch.cat([places, end + self.keys[: block.shape[1]]], 1)
         x, slots = self._embedded(tokens, places < 0), places + self.offset
         last = slots[:, -1:, None]
+        if left is not None:
+            last = last - (self.size - left)[:, None, None]
         if self.form.reading == "whole":
             before = self.offset - 1
             x = torch.cat([self._prefilled(before), x], 1)

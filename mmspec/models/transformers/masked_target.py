@@ -7,6 +7,8 @@ parallel also judge it, and are a target as any other.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -132,11 +134,14 @@ class OwnBlocks(MaskedModel):
     Args:
         target: a masked model that answers, which has not started.
         size: masked places K of a call.
+        law: makes laws of logits; None: that of the target.
     """
 
-    def __init__(self, target: GuidedDecoder, size: int) -> None:
+    def __init__(
+        self, target: GuidedDecoder, size: int, law: Callable[[Tensor], Tensor] | None = None
+    ) -> None:
         super().__init__(target, size)
-        self.target = target
+        self.target, self.warp = target, law or self.warp
 
     def start(self, rows: int) -> None:
         if self.target.cache is None:
@@ -147,11 +152,16 @@ class OwnBlocks(MaskedModel):
         self._sit(context.samples or [])
 
     def read(
-        self, text: Tensor, ends: list[int], known: list[int], filled: Tensor | None = None
+        self,
+        text: Tensor,
+        ends: list[int],
+        known: list[int],
+        filled: Tensor | None = None,
+        left: Tensor | None = None,
     ) -> Tensor:
         assert self.cache is not None, "start() comes first"
         before, self.cache.contained = self.cache.contained, True  # its faults are not the target's
         try:
-            return super().read(text, ends, known, filled)
+            return super().read(text, ends, known, filled, left)
         finally:
             self.cache.contained = before

@@ -78,20 +78,15 @@ class CutText(NamedTuple):
         return seen | (columns == columns[:, None])  # so that the softmax of padding is defined
 
 
-class TextMaskedRecipe(TextDrafterRecipe):
-    """Base of both stages: a smaller model of the target's family with two tokens more.
-
-    Behind the target's tokens stand the separator and the mask; the configuration names them.
+class MaskedRecipe(TextDrafterRecipe):
+    """Base of recipes of masked models, which learn from the target's answers.
 
     Args:
-        config, pipeline, init, data, rate, max_new_tokens: see `TextDrafterRecipe`.
-        settings: `layers`, `width`, and `block`, the masked places of a draft, as text.
+        config, pipeline, init, data, settings, rate, max_new_tokens: see `TextDrafterRecipe`.
 
     Raises:
         InputError: see `TextDrafterRecipe`; or the family's layers can't read both ways.
     """
-
-    purpose: ClassVar[str] = "drafts for its target, a block of masked places in one call"
 
     def __init__(
         self,
@@ -113,27 +108,50 @@ class TextMaskedRecipe(TextDrafterRecipe):
         self.pool = LessonPool(lambda number, seen: made.batches(number), config.device)
         self.draw = self.pool.draw
 
-    def first(self, settings: Mapping[str, str]) -> PreTrainedModel:
-        known = {name: SIZES[name] for name in ("layers", "width")} | {"block": BLOCK}
-        sizes = whole_numbers(settings, known)
-        self.block = sizes.pop("block")
-        if not 0 < self.block <= 64:
-            raise InputError(f"block of a drafter must be from 1 to 64, not {self.block}")
-        model = smaller(self.teacher.model, {name: str(size) for name, size in sizes.items()})
-        self.words = self.teacher.decoder.vocab_size
-        self.separator, self.mask = self.words, self.words + 1
-        model.resize_token_embeddings(self.words + 2, mean_resizing=False)
+    def block_of(self, sizes: dict[str, int]) -> int:
+        """The setting `block`, which is taken out of all."""
+        block = sizes.pop("block")
+        if not 0 < block <= 64:
+            raise InputError(f"block of a drafter must be from 1 to 64, not {block}")
+        return block
+
+    def named(self, model: PreTrainedModel, *tokens: str) -> list[int]:
+        """Give a model tokens behind the target's, which its configuration names; their ids."""
+        words = self.teacher.decoder.vocab_size
+        model.resize_token_embeddings(words + len(tokens), mean_resizing=False)
         with torch.no_grad():
             for layer in (model.get_input_embeddings(), model.get_output_embeddings()):
                 assert layer is not None
                 assert isinstance(layer.weight, Tensor)
-                layer.weight[self.words :] = layer.weight[: self.words].mean(0)
-        setattr(model.config, SEPARATOR, self.separator)
-        setattr(model.config, MASK, self.mask)
-        return model
+                layer.weight[words:] = layer.weight[:words].mean(0)
+        ids = [words + number for number in range(len(tokens))]
+        for name, token in zip(tokens, ids, strict=True):
+            setattr(model.config, name, token)
+        return ids
 
     def learned(self, steps: int) -> str:
         return f"{told_of(steps, self.config.batch_size)}; {self.lessons.prompts.described}"
+
+
+class TextMaskedRecipe(MaskedRecipe):
+    """Base of both stages: a smaller model of the target's family with two tokens more.
+
+    Behind the target's tokens stand the separator and the mask; the configuration names them.
+
+    Args:
+        config, pipeline, init, data, rate, max_new_tokens: see `TextDrafterRecipe`.
+        settings: `layers`, `width`, and `block`, the masked places of a draft, as text.
+    """
+
+    purpose: ClassVar[str] = "drafts for its target, a block of masked places in one call"
+
+    def first(self, settings: Mapping[str, str]) -> PreTrainedModel:
+        known = {name: SIZES[name] for name in ("layers", "width")} | {"block": BLOCK}
+        sizes = whole_numbers(settings, known)
+        self.block, self.words = self.block_of(sizes), self.teacher.decoder.vocab_size
+        model = smaller(self.teacher.model, {name: str(size) for name, size in sizes.items()})
+        self.separator, self.mask = self.named(model, SEPARATOR, MASK)
+        return model
 
     @abstractmethod
     def noised(self, text: CutText, rng: np.random.Generator) -> tuple[CutText, Tensor, Tensor]:

@@ -1,19 +1,14 @@
 """Recipe of a judge of drafted tokens over a frozen vision-language model.
 
-Bachmann et al. 2025 (Judge Decoding): a linear layer on the target's state of a token, learned by
-weighted logistic regression, since few tokens are wrong. Garipov et al. 2025 (AutoJudge): labels
-without annotators, and a threshold by recall.
+For what is learned see `judging`; the labels are those of `statements`.
 """
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -21,26 +16,19 @@ from torch.nn.utils.rnn import pad_sequence
 
 from ...draft.draft_model import ModelDrafter
 from ...engine.warp import Warp
-from ...errors import InputError
 from ...files import atomic_folder
 from ...models.heads.fit import TargetFit
-from ...models.heads.judge import JudgeHead
 from ..card import write_card
-from ..trainer import Loss, TrainConfig
-from .pair import PICTURES, Asked, VlmPairRecipe, places
+from ..judging import DRAFTED, LEFT, RECALL, JudgeLearner, Labels, LenientRule, check_kinds
+from ..trainer import TrainConfig
+from .pair import PICTURES, Asked, VlmPairRecipe
 from .prompts import Questions
-from .statements import LenientRule, ends_false, ends_statement, in_false
+from .statements import ends_false, ends_statement, in_false
 
-DRAFTED = 4  # tokens a round
-LEFT = 0.5  # of the tokens that fall stay
 STATEMENT = 40  # tokens of a statement
-PENALTY = 0.03  # of the squared weights of standardized states
-
-Labels = tuple[Tensor, Tensor, Tensor]
-"""States `[M, D]`, whether the tokens are important `[M]`, and the target's probabilities `[M]`."""
 
 
-class VlmJudgeRecipe(VlmPairRecipe):
+class VlmJudgeRecipe(JudgeLearner, VlmPairRecipe):
     """Trains `judge` on the model and the drafter of a pipeline folder.
 
     The two describe pictures of the shapes world; some tokens that the target rejects are left, and
@@ -60,7 +48,7 @@ class VlmJudgeRecipe(VlmPairRecipe):
 
     name = "judge"
     adamw, cache = 0.0, "statements"
-    known: ClassVar = {**PICTURES, "recall": (0.9, 1.0)}
+    known: ClassVar = {**PICTURES, "recall": RECALL}
     texts: ClassVar[dict[str, str]] = dict(
         title="Judge of drafted tokens",
         purpose="says of a token that the target has read and would not say whether its statement "
@@ -79,19 +67,10 @@ class VlmJudgeRecipe(VlmPairRecipe):
         rate: float = 1e-2,
     ) -> None:
         super().__init__(config, pipeline, settings, rate)
-        states = self.learned[0]
-        self.mean, self.scale = states.mean(0), states.std(0).clamp_min(1e-6)
-        self.model = JudgeHead(states.shape[1])
-        nn.init.zeros_(self.model.score.weight)
-        self.draw = partial(places, config.batch_size)
+        self.begin()
 
     def check_labels(self, found: Sequence[Tensor], split: str, count: int) -> None:
-        labels = found[1]
-        if not 0 < int(labels.sum()) < len(labels):
-            raise InputError(
-                f"{count} pictures ({split}) gave {len(labels)} tokens to judge, "
-                f"{int(labels.sum())} of them wrong; some of both kinds are needed: raise pictures"
-            )
+        check_kinds(found[1], f"{count} pictures ({split})")
 
     def described(self, asked: Asked, first: int) -> Labels:
         """Labelled tokens of descriptions, greedy and at temperature 1 in turn."""
@@ -103,7 +82,7 @@ class VlmJudgeRecipe(VlmPairRecipe):
         target.watch()
         drafts.drafts = True
         chance = torch.Generator().manual_seed(self.config.seed * 2**20 + first)
-        rule = LenientRule(self.teacher.decoder, LEFT, self.teacher.ends, chance)
+        rule = LenientRule(LEFT, chance, self.teacher.decoder.logits, self.teacher.ends)
         drafter = ModelDrafter(drafts)
         context, _ = self.teacher.answer(target, drafter, DRAFTED, [*numbers], rule=rule)
         left = rule.left()
@@ -147,57 +126,9 @@ class VlmJudgeRecipe(VlmPairRecipe):
                 last = target.extend(last[:, None], [n + step for n in lengths])[:, 0].argmax(-1)
         return whole
 
-    def loss(self, batch: Any, rng: np.random.Generator, step: int) -> Loss:
-        states, labels, _ = self.learned
-        chosen = (torch.as_tensor(batch) * len(labels)).long().to(labels.device)
-        # both kinds weigh the same
-        share = labels.float().mean()
-        labels = labels[chosen]
-        weights = torch.where(labels, 0.5 / share, 0.5 / (1 - share))
-        logits = self.model.score((states[chosen] - self.mean) / self.scale)[:, 0]
-        loss = F.binary_cross_entropy_with_logits(logits, (~labels).float(), weights)
-        penalty = self.model.score.weight.square().sum() / 2
-        return loss + PENALTY * penalty, {"wrong": float(share)}
-
-    def folded(self, model: JudgeHead) -> JudgeHead:
-        """The judge of states as they are, of one of standardized states."""
-        out = copy.deepcopy(model)
-        with torch.no_grad():
-            out.score.weight.div_(self.scale)
-            out.score.bias.sub_(out.score.weight @ self.mean)
-        return out
-
-    @torch.no_grad()
-    def evaluate(self, model: Any) -> dict[str, float]:
-        """Figures of the judge, and of the target's probabilities in its place."""
-        states, labels, probs = self.unseen
-        judged = self.folded(model)(states)
-        threshold = float(judged[labels].quantile(self.settings["recall"]))
-        return {
-            "held_out_auc": roc_auc(judged, ~labels),
-            "held_out_auc_of_probability": roc_auc(probs, ~labels),
-            "held_out_tokens": float(len(labels)),
-            "held_out_wrong": float(labels.float().mean()),
-            "threshold": threshold,
-            "held_out_taken_at_threshold": float((judged[~labels] > threshold).float().mean()),
-        }
-
     def export(self, model: nn.Module, record: dict[str, Any]) -> None:
-        assert isinstance(model, JudgeHead)
-        whole = self.folded(model)
-        fit = vars(TargetFit.of(self.target))
-        threshold = record["held_out"]["threshold"]
-        judge = JudgeHead(whole.config.hidden_size, threshold, fit)
-        judge.load_state_dict(whole.state_dict())
-        record["config"] |= self.settings | {"tokens": len(self.learned[1])}
+        judge = self.finished(model, record, vars(TargetFit.of(self.target)))
         folder = self.pipeline / self.name
         with atomic_folder(folder) as part:
             judge.save_pretrained(part)
         write_card(folder, record=record, **self.card(record))
-
-
-def roc_auc(scores: Tensor, positive: Tensor) -> float:
-    """Probability that a positive one of `scores [M]` is above a negative one, ties half."""
-    one, other = scores[positive].double(), scores[~positive].double().sort().values
-    below = torch.searchsorted(other, one) + torch.searchsorted(other, one, right=True)
-    return float(below.double().mean() / (2 * len(other)))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from functools import cache, partial
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -14,8 +15,6 @@ from torch import Tensor
 
 from ...errors import InputError
 from ...models.transformers.vlm_folder import load_vlm
-from ...progress import bar
-from ...registry import check_name
 from ...worlds.shapes.exchanges import (
     LONG_KINDS,
     Picture,
@@ -24,7 +23,8 @@ from ...worlds.shapes.exchanges import (
     sample_exchange,
 )
 from ..base import BaseRecipe
-from ..feature_cache import cache_folder, read_cached, write_cached
+from ..feature_cache import cache_folder
+from ..labelled import Settings, gathered, settings_of
 from ..trainer import TrainConfig
 from .head import side_of
 from .prompts import CHARTS, Questions
@@ -34,8 +34,6 @@ TOGETHER = 32  # pictures that are described at a time
 LIMIT = 220  # tokens of a description
 HELD_OUT = 4  # pictures to learn from for one that is held out
 PICTURES = {"pictures": (2400.0, 2.0**20)}  # a setting: what it is, and the most that it may be
-
-Settings = Mapping[str, tuple[float, float]]
 
 
 class Asked(NamedTuple):
@@ -102,21 +100,14 @@ class VlmPairRecipe(BaseRecipe):
     def gathered(self, split: str, count: int) -> tuple[Tensor, ...]:
         """Examples of descriptions of `count` pictures, on the device of the run."""
         file = self.folder / f"{split}-{count}-{self.config.seed}.pt"
-        found = read_cached(file)
-        if found is None:
-            found = self._gather(split, count)
-            write_cached(file, found)
+        asked = cache(partial(self._asked, split, count))
+
+        def made(first: int, end: int) -> tuple[Tensor, ...]:
+            return self.described(self.shown(asked()[first:end]), first)
+
+        found = gathered(file, split, count, TOGETHER, made)
         self.check_labels(found, split, count)
         return tuple(part.to(self.config.device) for part in found)
-
-    def _gather(self, split: str, count: int) -> tuple[Tensor, ...]:
-        asked, parts = self._asked(split, count), []
-        with bar(f"pictures ({split})", "pictures", count) as told, torch.inference_mode():
-            for first in range(0, count, TOGETHER):
-                some = asked[first : first + TOGETHER]
-                parts.append(self.described(self.shown(some), first))
-                told.update(len(some))
-        return tuple(torch.cat(part).cpu() for part in zip(*parts, strict=True))
 
     def shown(self, asked: Sequence[tuple[Picture, str]]) -> Asked:
         """Pictures and requests as a model is shown them."""
@@ -135,28 +126,3 @@ class VlmPairRecipe(BaseRecipe):
             picture, exchange = sample_exchange(rng, LONG_KINDS[int(rng.random() < CHARTS)])
             asked.append((picture, exchange.question))
         return asked
-
-
-def places(size: int, rng: np.random.Generator, step: int) -> Any:
-    """Places of a step's examples, as parts of all, in [0, 1)."""
-    return rng.random(size)
-
-
-def settings_of(given: Mapping[str, str], known: Settings, what: str) -> dict[str, float]:
-    """Settings as numbers.
-
-    Args:
-        known: see `VlmPairRecipe`.
-        what: they are of.
-    """
-    settings = {name: usual for name, (usual, _) in known.items()}
-    for name, text in given.items():
-        check_name(f"setting of {what}", name, settings)
-        most = known[name][1]
-        try:
-            settings[name] = float(text)
-        except ValueError as error:
-            raise InputError(f"{name} of {what} is a number, not {text!r}") from error
-        if not 0 < settings[name] <= most:
-            raise InputError(f"{name} of {what} is above 0 and at most {most:g}, not {text}")
-    return settings

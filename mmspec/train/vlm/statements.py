@@ -1,4 +1,4 @@
-"""Tokens of a draft model that were left in descriptions, and what became of the statements.
+"""Statements of descriptions in which drafted tokens were left: whether these are to blame.
 
 A token is important if its statement is false with it, and true as the target itself ends it. The
 shapes world tells, so that nobody has to annotate texts (Judge Decoding), and one text tells of
@@ -8,85 +8,11 @@ many tokens, where AutoJudge lets the target finish a whole answer for each.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-from torch import Tensor
-
-from ...engine.accept.token import TokenRule
-from ...engine.coins import RoundCoins
-from ...engine.draft import Draft, Scores, Verdict
-from ...engine.laws import Contract
-from ...models.transformers.prompted import PromptedDecoder
 from ...worlds.shapes.exchanges import Picture, score_long
 
 ENDS = ".;!?"  # of a statement
-
-
-@dataclass
-class LeftTokens:
-    """Drafted tokens that the token rule rejected, and that were left nonetheless.
-
-    Attributes:
-        rows, places: the sample of each, and how many tokens of the output stand in front `[M]`.
-        states: the target's last hidden states once it has read them `[M, D]`.
-        probs: the target's probabilities of them at temperature 1 `[M]`.
-    """
-
-    rows: Tensor
-    places: Tensor
-    states: Tensor
-    probs: Tensor
-
-
-@dataclass
-class LenientRule:
-    """The token rule, which by chance leaves the first token that falls where it is.
-
-    Args:
-        decoder: of the target, for the laws of its states.
-        share: probability that a fallen token is left.
-        ends: tokens that are never left: a text that ends says nothing false.
-        generator: of that chance.
-    """
-
-    decoder: PromptedDecoder
-    share: float
-    ends: Sequence[int]
-    generator: torch.Generator
-    contract: Contract = "lossy"
-    noted: list[LeftTokens] = field(default_factory=list)
-    _written: Tensor | None = None
-
-    def verify(self, draft: Draft, scores: Scores, coins: RoundCoins) -> Verdict:
-        """Judge chains."""
-        verdict = TokenRule().verify(draft, scores, coins)
-        written = torch.zeros_like(draft.lengths) if self._written is None else self._written
-        self._written = written + verdict.counts
-        if not draft.nodes:
-            return verdict
-        at = verdict.accepted.clamp_max(draft.nodes - 1)[:, None]
-        token = draft.tokens.gather(1, at)
-        chance = torch.rand(len(at), generator=self.generator) < self.share
-        left = (verdict.accepted < draft.lengths) & chance.to(at.device)
-        for end in self.ends:
-            left &= token[:, 0] != end
-        last = torch.where(left[:, None], token, verdict.last)
-        verdict.emitted.scatter_(1, verdict.accepted[:, None], last)
-        verdict.last = last
-        rows, (place,) = left.nonzero()[:, 0], at.T
-        assert scores.hidden is not None
-        before, states = (scores.hidden[rows, place[rows] + n] for n in (0, 1))
-        laws = self.decoder.logits(before).float().softmax(-1)
-        probs = laws.gather(1, token[rows])[:, 0]
-        self.noted.append(LeftTokens(rows, (written + place)[rows], states, probs))
-        return verdict
-
-    def left(self) -> LeftTokens:
-        """The tokens that were left, in the order of rounds; some may lie behind a text's end."""
-        names = ("rows", "places", "states", "probs")
-        return LeftTokens(*(torch.cat([getattr(n, name) for n in self.noted]) for name in names))
 
 
 def in_false(

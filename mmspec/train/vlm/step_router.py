@@ -40,6 +40,7 @@ from ...models.step_reward import Step, StepJudge
 from ...models.step_target import OracleStepTarget
 from ...worlds.shapes.exchanges import Picture, score_step
 from ..card import write_card
+from ..labelled import places
 from ..routing import (
     RANKS,
     BestRanked,
@@ -49,7 +50,7 @@ from ..routing import (
     wasted_share,
 )
 from ..trainer import Loss, TrainConfig
-from .pair import TOGETHER, Asked, VlmPairRecipe, places
+from .pair import TOGETHER, Asked, VlmPairRecipe
 
 STEP = 40  # tokens of a step at most
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)  # of drafted steps that stand, in turn

@@ -8,6 +8,7 @@ import torch
 from mmspec import ImagePipeline, SpecConfig
 from mmspec.engine.accept.chain import accepted_prefix, prefix_verdict
 from mmspec.engine.accept.greedy import GreedyRule
+from mmspec.engine.accept.judge import JudgeRule
 from mmspec.engine.accept.lantern.lantern import LanternRule
 from mmspec.engine.accept.local import LocalRule
 from mmspec.engine.accept.recursive import RecursiveRule
@@ -108,6 +109,63 @@ def test_rules_that_know_tokens_by_their_ids(seed):
     expected = float(torch.minimum((q - p).clamp(min=0), pool).sum())
     assert expected > 1e-3
     assert variation(LanternRule(near, delta), step) == pytest.approx(expected, abs=1e-6)
+
+
+class FirstNumber:
+    """A judge whose verdicts are the first numbers of the states."""
+
+    threshold = 0.5
+
+    def __call__(self, hidden):
+        return hidden[..., 0]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_judge_is_asked_of_every_token_that_may_be_drafted(seed):
+    """TV = Σ [q − p]+ over the tokens that it takes, whichever of them was drafted."""
+    step = laws(seed)
+    step.states = torch.rand(12, 2, generator=torch.Generator().manual_seed(seed + 9))
+    q, p = step.law.double(), step.target.double()
+    taken = (step.states[:, 0] > 0.5) & (p >= 0.02)
+    expected = float((q - p).clamp(min=0)[taken].sum())
+    assert variation(JudgeRule(FirstNumber(), 0.5, 0.02), step) == pytest.approx(expected, abs=1e-6)
+    assert variation(JudgeRule(FirstNumber(), 1.0, 0.02), step) < 1e-9
+    assert variation(JudgeRule(None, floor=0.02), step) >= expected
+
+
+def test_states_behind_tokens_of_real_rounds(tiny_folder, monkeypatch):
+    """Of the drafted token it is the state that the rule was shown; a picture is as without."""
+    pipe = ImagePipeline.from_pretrained(tiny_folder, dtype=torch.float64)
+    pipe.set_progress_bar_config(disable=True)
+    suite = load_suite("speed")
+    job = Job(suite, load_prompts(suite, None), {}, suite.call)
+    seen = []
+    noted, judged = WatchedRule._note, WatchedRule.verify
+
+    def note(self, draft, target, node):
+        noted(self, draft, target, node)
+        seen.append([int(draft.tokens[0, 0]), self.steps[-1].states])
+
+    def verify(self, draft, scores, coins):
+        before = len(seen)
+        verdict = judged(self, draft, scores, coins)
+        for one in seen[before:]:
+            one.append(None if scores.hidden is None else scores.hidden[0, 1])
+        return verdict
+
+    monkeypatch.setattr("mmspec.eval.measure.variation.EVERY", 2)
+    monkeypatch.setattr(WatchedRule, "_note", note)
+    monkeypatch.setattr(WatchedRule, "verify", verify)
+    always = SpecConfig("judge", judge_threshold=0.01, judge_floor=0.001)
+    values = tv_per_step(pipe, job, always)
+    assert len(values) == len(seen) >= 2
+    assert max(values) > 0.01
+    for token, states, shown in seen:
+        assert torch.allclose(states[token], shown, atol=1e-9)
+        assert int((states.abs().sum(1) > 0).sum()) > 1
+    never = SpecConfig("judge", judge_threshold=1.0)
+    assert max(tv_per_step(pipe, job, never)) < 1e-9
+    assert max(tv_per_step(pipe, job, SpecConfig("likely", judge_floor=0.001))) > 0.01
 
 
 def test_greedy_rule_on_a_law_that_is_not_greedy():

@@ -9,8 +9,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from mmspec.errors import InputError
-from mmspec.eval.metrics.geneval import geneval_scores, relations, score_prompt
+from mmspec.eval.metrics.geneval import geneval_scores
 from mmspec.worlds.shapes.detector import Detection
+from mmspec.worlds.shapes.scoring import relations, score_prompt
 from mmspec.worlds.shapes.vocabulary import RELATIONS, TASKS
 
 Box = tuple[float, float, float, float]

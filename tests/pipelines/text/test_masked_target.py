@@ -76,7 +76,46 @@ def test_greedy_text_is_that_of_one_mask_at_a_time(words, shifted):
             assert out.stats.contract.startswith("exact"), method
 
 
-@pytest.mark.parametrize("method", METHODS[:2])
+def test_who_always_verifies_writes_what_the_exact_form_writes(words):
+    """Greedily; the others need not, and say that they are lossy."""
+    for shifted in (False, True):
+        model = masked(words, shifted_logits=shifted)
+        pipe = mmspec.TextPipeline(model, words)
+        expected = [slow(model, words, prompt, 20) for prompt in PROMPTS]
+        for policy in ("always", "score", "hysteresis", "span", "ucb", "never"):
+            pipe.enable_speculation(f"s2d2-routed[verify_policy={policy},fill_confidence=0.3]")
+            texts_of = [
+                pipe(PROMPTS, max_new_tokens=20, batch_size=size).tokens for size in (None, 1)
+            ]
+            out = pipe(PROMPTS, max_new_tokens=20)
+            assert texts_of[0] == texts_of[1] == out.tokens, (
+                policy
+            )  # rows have routers of their own
+            assert (out.stats.contract, out.stats.fault) == ("lossy", None)
+            if policy == "always":
+                assert out.tokens == expected
+
+
+def test_routers_leave_processors_and_guidance_alone(words):
+    model, ids = masked(words), torch.tensor([[0, 5, 9, 4]])
+    enable_speculation(model, "s2d2-routed[verify_policy=always]")
+    for how in (dict(guidance_scale=1.5), dict(repetition_penalty=1.3)):
+        how = dict(max_new_tokens=12, do_sample=False) | how
+        routed = model.generate(ids, **how)
+        enable_speculation(model, "plain")
+        assert torch.equal(routed, model.generate(ids, **how))
+        enable_speculation(model, "s2d2-routed[verify_policy=always]")
+
+
+def test_a_router_needs_blocks_of_the_targets_own(words):
+    pipe = mmspec.TextPipeline(masked(words), words, drafter=masked(words, 1))
+    with pytest.raises(InputError, match="drafter 'masked' has none; use method 's2d2-routed'"):
+        pipe.enable_speculation("deer[rule=routed]")
+    with pytest.raises(InputError, match=r"verify_on must be above verify_off \(2\), not 1"):
+        pipe.enable_speculation("s2d2-routed[verify_off=2]")
+
+
+@pytest.mark.parametrize("method", [*METHODS[:2], "s2d2-routed", "block-diffusion"])
 @pytest.mark.parametrize("shifted", [False, True])
 def test_a_seed_draws_the_same_alone_and_in_a_batch(words, method, shifted):
     pipe = mmspec.TextPipeline(masked(words, shifted_logits=shifted), words)

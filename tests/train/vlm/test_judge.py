@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,13 +19,14 @@ from mmspec.errors import InputError
 from mmspec.models.heads.judge import JudgeHead
 from mmspec.models.heads.loading import load_judge
 from mmspec.train import recipes
+from mmspec.train.judging import LenientRule, roc_auc
+from mmspec.train.labelled import settings_of
 from mmspec.train.tokenizers import exchange_tokenizer
 from mmspec.train.trainer import TrainConfig
 from mmspec.train.vlm import judge as recipe
 from mmspec.train.vlm import pair as pair_recipe
-from mmspec.train.vlm.judge import VlmJudgeRecipe, roc_auc
-from mmspec.train.vlm.pair import settings_of
-from mmspec.train.vlm.statements import LenientRule, ends_false, in_false
+from mmspec.train.vlm.judge import VlmJudgeRecipe
+from mmspec.train.vlm.statements import ends_false, in_false
 from mmspec.worlds.shapes.claims import score_description
 from mmspec.worlds.shapes.exchanges import sample_exchange
 
@@ -86,11 +86,11 @@ def test_the_lenient_rule_leaves_what_falls():
     tokens = torch.distributions.Categorical(q).sample()
     hidden = torch.randn(rows, nodes + 1, 5, generator=generator)
     draft = Draft(tokens, torch.full((rows,), nodes), Categorical(q))
-    decoder = SimpleNamespace(logits=lambda states: states.new_zeros(len(states), vocab))
+    even = lambda states: states.new_zeros(len(states), vocab)  # noqa: E731
     coins = ProductionCoins(range(rows)).round(0)[1]
     strict = TokenRule().verify(draft, Scores(p), coins)
     for share, ends in ((0.0, ()), (0.5, (2,)), (1.0, ()), (1.0, (2,))):
-        rule = LenientRule(decoder, share, ends, torch.Generator().manual_seed(1))
+        rule = LenientRule(share, torch.Generator().manual_seed(1), even, ends)
         verdict = rule.verify(draft, Scores(p, hidden), coins)
         rule.verify(draft, Scores(p, hidden), coins)
         left = rule.left()

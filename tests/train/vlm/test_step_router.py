@@ -13,10 +13,10 @@ from mmspec import VlmPipeline, load_router
 from mmspec.cli.main import main
 from mmspec.errors import InputError
 from mmspec.train import recipes
+from mmspec.train.judging import roc_auc
 from mmspec.train.trainer import TrainConfig
 from mmspec.train.vlm import pair as pair_recipe
 from mmspec.train.vlm import step_router as recipe
-from mmspec.train.vlm.judge import roc_auc
 from mmspec.train.vlm.step_router import STEP, VlmAdvantageRecipe, VlmRouterRecipe
 
 STAGES = {"router": VlmRouterRecipe, "advantage_router": VlmAdvantageRecipe}
