@@ -275,11 +275,7 @@ class SpeculativeGeneration:
         with torch.inference_mode(False):  # normal tensors, which their owner may edit
             sequences = torch.cat([input_ids, tokens.clone()], dim=1)
         if generation_config.return_dict_in_generate:
-            lengths = [min(done, width) for done in context.base]
-            asked = {"scores": request.scores, "logits": request.logits}
-            said: dict[str, Any] = {
-                name: of.columns(lengths, width) for name, of in asked.items() if of
-            }
+            said = request.emitted([min(done, width) for done in context.base], width)
             if generation_config.use_cache is not False:
                 said[_CACHE] = self._cache_left(call, engine, input_ids, context)
             return GenerateDecoderOnlyOutput(sequences=sequences, **said)

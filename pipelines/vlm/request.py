@@ -187,6 +187,11 @@ class Request:
             return KeptDecoder(decoder, setting, keeping)
         return GuidedDecoder(decoder, setting)
 
+    def emitted(self, lengths: list[int], width: int) -> dict[str, Any]:
+        """What outputs tell of the tokens, as asked: `scores` and `logits`, a tensor a column."""
+        asked = {"scores": self.scores, "logits": self.logits}
+        return {name: of.columns(lengths, width) for name, of in asked.items() if of is not None}
+
 
 class TokenStream:
     """Stream of the output to a streamer of transformers, which has the prompt already: a column
