@@ -186,6 +186,7 @@ def tiny_folder(tmp_path_factory) -> Path:
 
     from mmspec import ImagePipeline
     from mmspec.models.heads.judge import JudgeHead
+    from mmspec.models.llamagen.dflash_head import DFlashHead
     from mmspec.models.llamagen.eagle_head import EagleHead
     from mmspec.models.llamagen.spatial_heads import SpatialHeads
     from mmspec.models.llamagen.transformer import LlamaGenTransformer
@@ -242,6 +243,7 @@ def tiny_folder(tmp_path_factory) -> Path:
             spatial=SpatialHeads(dim=32, cell_dim=16, hidden_dim=16, reach=1, left=1).eval(),
             row_drafter=network(4, layers=1, masked=True),
             judge=JudgeHead(32).eval(),
+            dflash=DFlashHead(32, 2, None, 32, 1, 5, (1, 2)).eval(),
         )
         folder = tmp_path_factory.mktemp("tiny") / "image"
         pipe.save_pretrained(folder)

@@ -146,7 +146,7 @@ def _check_head(config: ResolvedConfig) -> None:
     drafter, head = config.asks, config.head
     kind = "block" if head is not None and head.blocks else "token"
     kinds = {kind, "token"} if head is not None and head.trees else {kind}
-    if head is None and drafter.model == "block":
+    if head is None and drafter.model == "block" and not drafter.needs:
         able = [name for name, part in registry.parts("head").items() if part.blocks]
         raise InputError(
             f"drafter {drafter.name!r} needs a head that says several tokens a call: {either(able)}"

@@ -145,8 +145,15 @@ class BlockHeadDecoder(HeadDecoder, Protocol):
     def text_of(self, rows: int) -> Tensor | None:
         """Ids of the prompt's text `[R, T]`, -1 elsewhere; None: there are none of R rows."""
 
-    def masked(self, embedded: Tensor) -> Tensor:
-        """Inputs of blocks `[…, N, D]` that begin with tokens embedded as `[…, D]`."""
+    def masked(self, embedded: Tensor, tokens: Tensor, first: Tensor, row: int) -> Tensor:
+        """Inputs `[R, N, D]` of blocks behind committed tokens.
+
+        Args:
+            embedded: the last of them `[R, D]`.
+            tokens: of the output `[B, limit]`, for heads that know how a picture is laid out.
+            first: positions of the first masked places `[B]`.
+            row: positions in a row of the picture.
+        """
 
     def feed(self, features: Tensor, columns: Tensor, cache: KVCache, slots: int | Tensor) -> None:
         """Write what the layers read of features `[R, n, D]` at `columns [n]` or `[R, n]`."""

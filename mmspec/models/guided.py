@@ -103,9 +103,7 @@ class GuidedDecoder(Costed):
 
     def watch(self, reads: tuple[int, ...] = ()) -> None:
         """Let calls leave hidden states behind from now on: of `reads`, see `CausalDecoder`."""
-        self.watched = True
-        if reads:
-            self.decoder.reads = reads
+        self.watched, self.decoder.reads = True, reads
 
     def start(self, rows: int) -> None:
         """Prefill all of the prefix but its last column, which is the first call's input."""

@@ -87,6 +87,7 @@ _routing = partial(_stage, steps=1000, batch=256, options="settings rate", evalu
 _HEADS = {name: part for name, part in parts("head").items() if part.trained}
 _UPSAMPLER = "image.upsampler:ImageUpsamplerRecipe"
 _SPATIAL = "image.spatial_heads:ImageSpatialRecipe"
+_DFLASH = "image.dflash_head:DFlashRecipe"
 _ADAPTER = "vlm.adapter:VlmAdapterRecipe"
 _VIDEO_ADVANTAGE = "video.advantage:VideoAdvantageRecipe"
 _VIDEO_VAE = "video.autoencoder:VideoAutoencoderRecipe"
@@ -107,7 +108,10 @@ STAGES: dict[str, dict[str, Stage]] = {
     "image-judge": {
         "judge": _stage("image.judge:ImageJudgeRecipe", 1500, 512, options="settings rate")
     },
-    "image-head": {"eagle": _stage("image.eagle_head:EagleRecipe", 6000, 8)},
+    "image-head": {
+        "eagle": _stage("image.eagle_head:EagleRecipe", 6000, 8),
+        "dflash": _stage(_DFLASH, 6000, 8, options="init rate objective settings"),
+    },
     "kl-autoencoder": {"vae": _learned("continuous.autoencoder:KlAutoencoderRecipe", 2500, 32)},
     "mar": {
         "captions": _captions(kind="ContinuousImagePipeline", behind="vae"),

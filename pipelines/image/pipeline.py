@@ -19,6 +19,7 @@ from ...methods import ResolvedConfig, SpecConfig
 from ...methods.parts.pictures import MultiscaleOptions
 from ...models.heads.judge import JudgeHead
 from ...models.llamagen.decoder import LlamaGenDecoder
+from ...models.llamagen.dflash_head import DFlashDecoder, DFlashHead
 from ...models.llamagen.eagle_head import EagleDecoder, EagleHead
 from ...models.llamagen.image_model import LlamaGenClassModel, LlamaGenImageModel
 from ...models.llamagen.published import load_llamagen, load_vq
@@ -44,6 +45,7 @@ from .token_pipeline import Drawing, TokenImagePipeline
 from .transformers_pipeline import TransformersImagePipeline
 
 _SAME = ("vocab_size", "model_type", "cls_token_num", "caption_dim", "num_classes")
+HEADS: dict[str, Any] = {"eagle": EagleDecoder, "dflash": DFlashDecoder, "spatial": SpatialDecoder}
 _SMALL = SpecConfig("scd", window=16)  # of the sibling, which is sped up itself
 _OTHER = 2**61
 
@@ -62,6 +64,7 @@ class ImagePipeline(TokenImagePipeline):
         spatial: heads that look below and to the right, for "spatial-sd".
         row_drafter: masked transformer of the same vocabulary, for "maskgit-rows".
         judge: says which drafted tokens will do, for "judge".
+        dflash: head that denoises blocks, for "dflash" and "scd-dflash".
     """
 
     embedded = "image"
@@ -80,6 +83,7 @@ class ImagePipeline(TokenImagePipeline):
         spatial: SpatialHeads | None = None,
         row_drafter: LlamaGenTransformer | None = None,
         judge: JudgeHead | None = None,
+        dflash: DFlashHead | None = None,
     ) -> None:
         super().__init__(locals())
         check_same("drafter", drafter, transformer, _SAME)
@@ -140,8 +144,7 @@ class ImagePipeline(TokenImagePipeline):
         network = self.components[name]
         if name == "judge":
             return network
-        kind = EagleDecoder if name == "eagle" else SpatialDecoder
-        return self.built(network, target, lambda: kind(network, target))
+        return self.built(network, target, lambda: HEADS[name](network, target))
 
     def scaled_up(
         self, drawing: Drawing, config: ResolvedConfig, stats: ImageStats

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ...devices import wait
+from ...draft.feature.dflash import DFlashModel
 from ...draft.feature.eagle import EagleModel
 from ...draft.guarded import GuardedDrafter
 from ...draft.image.grid import GridDrafter
@@ -226,9 +227,8 @@ class TokenImagePipeline(SpeculativePipeline):
         condition, mask = family.condition(prompt, None, guidance_scale != 1, grid)
         scale = guidance_scale if guidance_scale != 1 else None
         warp = Warp(temperature, family.top_k if top_k is None else top_k, top_p)
-        network = self.drafter if of_drafter else network
         drawing = Drawing(condition, mask, scale, warp, grid, seeds=[])
-        model = self._guided(network, drawing, scratch=1, weights=weights)
+        model = self._guided(self.drafter if of_drafter else network, drawing, 1, weights)
         model.start(len(prompt))
         if not grid.free:
             tokens = grid.tokens(tokens)
@@ -239,27 +239,30 @@ class TokenImagePipeline(SpeculativePipeline):
         self, network: nn.Module, drawing: Drawing, config: ResolvedConfig, stats: ImageStats
     ) -> Engine:
         grid, warp, family = drawing.grid, drawing.warp, self.image_model(network)
-        most = config.draft_size(grid.stride).most_read
+        vocab, stride = family.vocab_size, grid.stride
+        beyond = self.components["dflash"].most if "dflash" in config.needs else 0  # of a block
+        most = config.draft_size(stride).most_read + beyond
         target = self._guided(network, drawing, most, config.weights)
         model: GuidedDecoder | None = None
         for part, weights in (("drafter", config.config.draft_weights), ("row_drafter", None)):
             if part in config.needs:
                 model = self._guided(self.components[part], drawing, most, weights)
-        if "eagle" in config.needs:
-            model = EagleModel(self.head("eagle", target.decoder), target)
+        for part, kind in (("eagle", EagleModel), ("dflash", DFlashModel)):
+            if part in config.needs:
+                model = kind(self.head(part, target.decoder), target)
         if judged := "judge" in config.needs:
             target.watch()
-        config = within_budget(config, target, model, family.vocab_size, grid.stride)
+        config = within_budget(config, target, model, vocab, stride, beyond=beyond)
         rounded = RoundedCopy(self._rounded(network, config), target) if config.rounds else None
         config.check_layers(target.layers)
         offers = token_offers(
             target,
             model,
-            family.vocab_size,
+            vocab,
             grid,
             codebook=family.codebook,
             nearest=lambda: nearest_codes(family.codebook, self._near),
-            experience=partial(self._costs.experience, config, target, model, grid.stride, rounded),
+            experience=partial(self._costs.experience, config, target, model, stride, rounded),
             rounded=lambda: rounded,
             fuzzy=lambda: self.decoder(self.drafter, config.config.draft_weights).fuzzy,
             **self._living.offers(not warp.temperature),
@@ -267,7 +270,7 @@ class TokenImagePipeline(SpeculativePipeline):
             spatial=lambda: self.head("spatial", target.decoder),
             judge=lambda: self.head("judge", target.decoder) if judged else None,
         )
-        length = config.build_length(offers, grid.stride)
+        length = config.build_length(offers, stride)
         rule = config.build_rule(offers, warp.temperature)
         relaxed = {"relaxed": lambda: rule if isinstance(rule, LocalRule) else None}
         built = {"more": lambda: getattr(length, "more", None), **relaxed}
@@ -277,20 +280,18 @@ class TokenImagePipeline(SpeculativePipeline):
             drafter = GridDrafter(drafter, grid.forced)
         turns = config.of(LocalOptions)
         soft = replace(warp, temperature=1.0) if config.rule.soft and not warp.temperature else None
-        judge: Target = TokenTarget(
-            target, grid.stride, turns.local_turns, turns.local_window, soft
-        )
+        judge: Target = TokenTarget(target, stride, turns.local_turns, turns.local_window, soft)
         if config.unverified:  # a drafter that fails has nobody to stand in for it
             judge, length = UnaskedTarget(), ConstantLength(grid.length)
         elif config.drafts:
-            most = config.draft_size(grid.stride).most_drafted
-            drafter = GuardedDrafter(drafter, family.vocab_size, most)
+            drafter = GuardedDrafter(drafter, vocab, config.draft_size(stride).most_drafted)
         coins = ProductionCoins(drawing.seeds, self.device)
-        engine = Engine(pruning(judge, rule), drafter, rule, length, coins)
-        return watched(engine, self.switch.guard)
+        return watched(
+            Engine(pruning(judge, rule), drafter, rule, length, coins), self.switch.guard
+        )
 
     def head(self, name: str, target: Any) -> Any:
-        """The component "eagle", "spatial" or "judge", which reads hidden states of a decoder."""
+        """The component "eagle", "dflash", "spatial" or "judge", on hidden states of a decoder."""
         raise InputError(f"this family has no component {name!r}")
 
     def scaled_up(

@@ -68,6 +68,7 @@ OTHER: dict[str, Any] = {  # than the default
     "path_mass": 0.3,
     "siblings": "top",
     "merge": ("lookup", "tree"),
+    "head_places": 3,
     "zipar_window": 3,
     "parallel_rows": 2,
     "parallel_window": 2,
@@ -115,7 +116,7 @@ OTHER: dict[str, Any] = {  # than the default
 CODES = torch.randn(12, 3, generator=torch.Generator().manual_seed(0))
 
 
-TARGET: Any = SimpleNamespace(layers=4, embeddings=CODES)
+TARGET: Any = SimpleNamespace(layers=4, embeddings=CODES, watch=lambda: None)
 ELSE = {
     "length": "constant",
     "more": None,
@@ -209,6 +210,8 @@ def combinations() -> list[dict[str, str]]:
     made = [dict(zip(names, parts, strict=True)) for parts in (*chains, *trees)]
     made += [{"method": "sjd", "rule": rule} for rule in RULES] + [{"rule": "restricted"}]
     made += [{"method": name} for name in ("mulo-sd", "spatial-sd", "zipar", "plain")]
+    made += [{"method": name} for name in ("dflash", "scd-dflash")]
+    made += [{"method": "dflash", "drafter": "dflash-tree", "rule": "recursive"}]
     return [*made, {"method": "upsample-only"}, {"method": "mulo-sd", "rule": "token"}]
 
 

@@ -81,7 +81,8 @@ class DFlashModel(FeatureModel):
         """Hidden states `[R, K, H]` of the places that say the next K tokens."""
         self._feed(context)
         first = self._embedded(*self._in_front(context))[:, 0]
-        x = self.decoder.masked(first)
+        laid_out = context.tokens, context.lengths, self.setting.grid
+        x = self.decoder.masked(first, *laid_out)
         size = x.shape[1]
         slots = context.lengths[:, None] + (self.offset - 1) + self.keys[:size]
         length = self.offset - 1 + max(context.base) + size

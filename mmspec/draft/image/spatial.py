@@ -49,7 +49,7 @@ class SpatialDrafter(CoupledJacobiDrafter):
     ) -> None:
         super().__init__(len(heads.embeddings), row=row)
         self.heads, self.target, self.rule = heads, target, rule
-        target.watched = True
+        target.watch()
 
     def start(self, context: Context) -> None:
         super().start(context)

@@ -52,21 +52,27 @@ class JacobiDrafter:
             return Draft(context.tokens[:, :0], self._lengths, Categorical(torch.zeros(0)))
         index = None
         if self._laws is None:
+            new = torch.ones_like(self._places, dtype=torch.bool)
             laws = self._uniform.to(device).expand(context.rows, width, self.vocab_size)
         else:
             # position j of the window was scored at index shift + j, if the last call reached it
             index = self._shift.unsqueeze(1) + self._places
             last = torch.minimum(index, self._scored)
-            laws = pick(self._laws, last)
+            laws, new = pick(self._laws, last), index > last
             if self.init == "uniform":
-                laws = torch.where((index == last)[..., None], laws, self._uniform.to(device))
+                laws = torch.where(new[..., None], self._uniform.to(device), laws)
             if self.init == "above":
                 place = context.lengths[:, None] + self._places - self.row
-                known = (index > last) & (place >= 0) & (place < context.lengths[:, None])
+                known = new & (place >= 0) & (place < context.lengths[:, None])
                 past = pick(self._past, place.clamp(0, context.limit))
                 laws = torch.where(known[..., None], past, laws)
+        laws = self.entering(context, laws, new.expand(context.rows, -1))
         tokens = self.redraw(context, laws, index, coins)
         return Draft(tokens, self._lengths, Categorical(laws))
+
+    def entering(self, context: Context, laws: Tensor, new: Tensor) -> Tensor:
+        """The laws `[B, W, V]` of a window that positions enter: those that are `new [B, W]`."""
+        return laws
 
     def redraw(
         self, context: Context, laws: Tensor, index: Tensor | None, coins: RoundCoins

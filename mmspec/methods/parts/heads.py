@@ -145,5 +145,4 @@ PARTS = (
     head_preset("hydra", "small heads, each in the light of the tokens drafted before it", 6),
     head_preset("flash", "a head with pooled pictures drafts several tokens a call", 5, "block"),
     head_preset("falcon", "an LSTM and a layer draft two tokens a call", 4, "block"),
-    head_preset("dflash", "a small network denoises a block of masked tokens", 7, "block"),
 )

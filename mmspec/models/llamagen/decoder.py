@@ -48,7 +48,7 @@ class LlamaGenDecoder:
         InputError: they can't be rounded.
     """
 
-    reads: tuple[int, ...] = ()  # no hidden states but the last
+    reads: tuple[int, ...] = ()  # hidden states that calls leave for a head, see `CausalDecoder`
     weights: str | None = None
 
     def __init__(
@@ -120,13 +120,19 @@ class LlamaGenDecoder:
         Inputs and results are on the placement's main device. `rotary` are complex factors
         `[N, head_dim / 2]` or `[R, N, head_dim / 2]`; hidden states have a mean square of 1.
         """
-        h = self.layers(x, rotary, cache, slots, length, mask, use)
+        self._read: dict[int, Tensor] = {}
+        read = self._read if self.reads else None
+        h = self.layers(x, rotary, cache, slots, length, mask, use, read)
         h = F.rms_norm(h.to(self.placement.head), (self.dim,), eps=self.eps)
         return self.logits(h) if head else h.to(self.placement.main)
 
     def states(self, hidden: Tensor) -> Tensor:
-        """Hidden states that a call leaves for a draft head: the last ones."""
-        return hidden
+        """Hidden states `[R, N, A · D]` that the last call leaves for a head; it gave `hidden`."""
+        if not self.reads:
+            return hidden
+        found = [self._read.get(number, hidden).to(hidden.device) for number in self.reads]
+        self._read = {}
+        return torch.cat(found, dim=-1)
 
     def fuse(self, states: Tensor) -> Tensor:
         """Part of the target's hidden states that a head keeps: all."""

@@ -185,10 +185,12 @@ class Packed(nn.Module):
 
     def __init__(self, linear: nn.Linear) -> None:
         super().__init__()
-        self.run, self.bias = RowLinear(linear.weight), linear.bias
+        self.run = RowLinear(linear.weight)
+        self.bias: Tensor | None = linear.bias
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.run(x) + self.bias
+        out = self.run(x)
+        return out if self.bias is None else out + self.bias
 
 
 def guided_states(hidden: Tensor, scale: float | None) -> Tensor:

@@ -261,17 +261,32 @@ def blocks_at(
     A block reads the hidden states in front of its anchor, and itself.
     """
     columns, size = batch.columns(batch.features), network.block_size
-    place, (rows, count), device = columns.positions(), anchors.shape, anchors.device
-    masks = torch.full((rows, count, size - 1), network.mask_token_id, device=device)
+    place, device = columns.positions(), anchors.device
+    masks = torch.full((*anchors.shape, size - 1), network.mask_token_id, device=device)
     began = pick(batch.embedded, anchors)[:, :, None]
-    x = torch.cat([began, batch.embed(masks).to(began)], dim=2).flatten(1, 2)
+    x = torch.cat([began, batch.embed(masks).to(began)], dim=2)
     steps = torch.arange(size, device=device)
     turns = rotary((place.gather(1, anchors)[..., None] + steps).flatten(1), x.dtype)
     # a column has the hidden state behind it in front of the next one
     context = network.context(network.fuse(batch.states[:, :-1]), rotary(place[:, :-1], x.dtype))
     columns_of = torch.arange(place.shape[1] - 1, device=device)
     seen = (columns_of < anchors[..., None]) & columns.mask[:, None, :-1]
-    block = torch.arange(count, device=device).repeat_interleave(size)
+    return denoised(network, x, turns, context, seen)
+
+
+def denoised(
+    network: DFlashNetwork, blocks: Tensor, turns: Pair, context: list[Pair], seen: Tensor
+) -> Tensor:
+    """Hidden states `[R, A, K, H]` of the K tokens that each block says; it knows of no other.
+
+    Args:
+        blocks: inputs `[R, A, N, H]`.
+        turns: of their places `[R, A · N, head_dim]`.
+        context: keys and values of all columns `[R, kv_heads, C, head_dim]` by layer.
+        seen: the columns that each block reads `[R, A, C]`.
+    """
+    rows, count, size = blocks.shape[:3]
+    block = torch.arange(count, device=blocks.device).repeat_interleave(size)
     own = (block[:, None] == block).expand(rows, -1, -1)
     mask = torch.cat([seen.repeat_interleave(size, 1), own], dim=2)[:, None]
 
@@ -280,7 +295,7 @@ def blocks_at(
         grouped = q.shape[1] != k.shape[1]
         return F.scaled_dot_product_attention(q, keys, values, mask, enable_gqa=grouped)
 
-    hidden = network(x, turns, attend).unflatten(1, (count, size))
+    hidden = network(blocks.flatten(1, 2), turns, attend).unflatten(1, (count, size))
     return hidden[:, :, size - network.most :]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,11 @@ from torch import Tensor, nn
 from transformers import PreTrainedTokenizerFast, T5EncoderModel
 
 from ...engine.warp import Warp
+from ...models.guided import GuidedDecoder
+from ...models.llamagen.decoder import LlamaGenDecoder
 from ...models.llamagen.transformer import LlamaGenTransformer
 from ...models.llamagen.vq import VQModel
+from ...models.setting import Setting
 from ...models.text_encoder import encode_captions
 from ..base import BaseRecipe
 from ..batches import scene_batch
@@ -84,7 +87,7 @@ class TaughtRecipe(BaseRecipe):
         config, rate, init: see `BaseRecipe`.
         pipeline: folder with `transformer`, `vq_model`, `text_encoder` and `tokenizer`; it receives
             the drafter.
-        guidance_scale, top_k: guidance and warper of the laws to learn.
+        guidance_scale, top_k, temperature: guidance and warpers of the laws to learn.
 
     What the target says of a batch costs more than a step of the drafter, so it is kept for the
     next time.
@@ -98,9 +101,10 @@ class TaughtRecipe(BaseRecipe):
         top_k: int = 100,
         rate: float = 3e-3,
         init: str | None = None,
+        temperature: float = 1.0,
     ) -> None:
         super().__init__(config, pipeline, rate)
-        self.scale, self.warp = guidance_scale, Warp(1.0, top_k, 1.0)
+        self.scale, self.warp = guidance_scale, Warp(temperature, top_k, 1.0)
         self.vq: VQModel = self.component(VQModel, "vq_model")
         self.teacher: LlamaGenTransformer = self.component(LlamaGenTransformer, "transformer")
         self.text_encoder = self.component(T5EncoderModel, "text_encoder")
@@ -128,6 +132,41 @@ class TaughtRecipe(BaseRecipe):
         nothing = self.teacher.cls_embedding.get_buffer("uncond_embedding")
         both = torch.cat([features, nothing.expand_as(features)])
         return model.cls_embedding(both), mask.repeat(2, 1)
+
+    @cached_property
+    def decoder(self) -> LlamaGenDecoder:
+        """The target as it runs at inference."""
+        return LlamaGenDecoder(self.teacher)
+
+    def started(
+        self, features: Tensor, mask: Tensor, cells: int, reads: tuple[int, ...] = ()
+    ) -> GuidedDecoder:
+        """The target, which has read captions and leaves hidden states behind.
+
+        Args:
+            features, mask: of the captions, see `encode`.
+            cells: tokens of a picture.
+            reads: see `GuidedDecoder.watch`.
+        """
+        prompt = self.condition(self.teacher, features, mask)
+        setting = Setting(*prompt, self.scale, self.warp, cells, self.teacher.grid, 0)
+        model = GuidedDecoder(self.decoder, setting)
+        model.watch(reads)
+        model.start(len(features))
+        return model
+
+    @staticmethod
+    def read(model: GuidedDecoder, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """Hidden states `[2B, S, A · D]` in front of `tokens [B, S]`, and laws `[B, S, V]`."""
+        inputs = torch.cat([tokens[:, :1], tokens[:, :-1]], dim=1)  # the first one is not read
+        laws = model.extend(inputs, [-1] * len(tokens))
+        assert model.hidden is not None
+        return model.hidden.half(), laws
+
+    def guided(self, logits: Tensor) -> Tensor:
+        """Logits `[B, …, V]` after guidance, of those of all rows `[2B, …, V]`."""
+        conditional, without = logits.float().chunk(2)
+        return torch.lerp(without, conditional, self.scale)
 
     def scenes(self, number: int) -> tuple[list[str], Tensor]:
         """Captions and pictures of a batch."""
@@ -183,11 +222,6 @@ class DistillationRecipe(TaughtRecipe):
             hidden[:, :length] *= both[..., None]
             example.hidden = hidden.half()
         return example
-
-    def guided(self, logits: Tensor) -> Tensor:
-        """Logits `[B, …, V]` after guidance, of those of all rows `[2B, …, V]`."""
-        conditional, without = logits.float().chunk(2)
-        return torch.lerp(without, conditional, self.scale)
 
 
 def distillation(logits: Tensor, example: TeacherLaws) -> tuple[Tensor, Tensor]:

@@ -158,7 +158,7 @@ class ImageJudgeRecipe(JudgeLearner, TaughtRecipe):
         captions = [prompt.prompt for prompt in prompts]
         return Told(prompts, *self.families[0].condition(captions, None, True, self.grid))
 
-    def guided(self, told: Told, number: int = 0) -> GuidedDecoder:
+    def decoder_of(self, told: Told, number: int = 0) -> GuidedDecoder:
         """The target, or network 1, the drafter, for captions."""
         family, grid = self.families[number], self.grid
         prefix, sizes = family.embed(told.condition), (grid.length, grid.columns, 1 + DRAFTED)
@@ -169,7 +169,7 @@ class ImageJudgeRecipe(JudgeLearner, TaughtRecipe):
         """Labelled tokens of pictures for captions, of which the first is number `first`."""
         rows, length = len(told.prompts), self.grid.length
         rng = np.random.default_rng([self.config.seed, 3, first])
-        target, drafts = self.guided(told), self.guided(told, 1)
+        target, drafts = self.decoder_of(told), self.decoder_of(told, 1)
         target.watch()
         drafts.drafts = True
         chance = torch.Generator().manual_seed(self.config.seed * 2**20 + first)
@@ -227,7 +227,7 @@ class ImageJudgeRecipe(JudgeLearner, TaughtRecipe):
             return []
         some = told.some(rows)
         coins = ProductionCoins([seeds[row] + AGAIN for row in rows], self.config.device)
-        out = self.finished_by(self.guided(some), tokens[list(rows)], known, coins)
+        out = self.finished_by(self.decoder_of(some), tokens[list(rows)], known, coins)
         return self.right(some, out)
 
     def finished_by(

@@ -15,10 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ...models.guided import GuidedDecoder
-from ...models.llamagen.decoder import LlamaGenDecoder
 from ...models.llamagen.spatial_heads import SpatialHeads, guided_states, mean_state
-from ...models.setting import Setting
 from ..trainer import Draw, Loss
 from .distillation_data import TaughtRecipe, TeacherLaws, distillation, recent_batch
 
@@ -60,7 +57,7 @@ class ImageSpatialRecipe(TaughtRecipe):
         return partial(recent_batch, POOL, USES)
 
     def new_model(self) -> SpatialHeads:
-        self.decoder, self.row = LlamaGenDecoder(self.teacher), self.teacher.grid
+        self.row = self.teacher.grid
         return SpatialHeads(dim=self.teacher.config.dim, **HEADS)
 
     def loss(self, batch: int, rng: np.random.Generator, step: int) -> Loss:
@@ -80,16 +77,10 @@ class ImageSpatialRecipe(TaughtRecipe):
     ) -> SpatialExample:
         """States and laws of the target for scenes with `captions` and `pixels [B, 3, H, W]`."""
         tokens = self.vq.encode(pixels.to(self.config.device))
-        rows, cells = tokens.shape
-        prompt = self.condition(self.teacher, *self.encode(captions))
-        model = GuidedDecoder(
-            self.decoder, Setting(*prompt, self.scale, self.warp, cells, self.row, 0)
-        )
-        model.watched = True
-        model.start(rows)
+        model = self.started(*self.encode(captions), tokens.shape[1])
         assert model.hidden is not None
         summary = mean_state(model.hidden, model.pads)
-        hidden, laws = self._read(model, tokens)
+        hidden, laws = self.read(model, tokens)
         probs, ids = laws.topk(self.kept, dim=-1)
         stale = hidden
         if with_stale:
@@ -97,16 +88,8 @@ class ImageSpatialRecipe(TaughtRecipe):
             drawn = probs.flatten(0, 1).multinomial(1, generator=chance).view_as(tokens)
             drawn = ids.gather(-1, drawn[..., None])[..., 0]
             change = torch.rand(tokens.shape, generator=chance, device=tokens.device) < CHANGED
-            stale, _ = self._read(model, torch.where(change, drawn, tokens))
+            stale, _ = self.read(model, torch.where(change, drawn, tokens))
         return SpatialExample(tokens, probs.half(), ids.short(), hidden, stale, summary.half())
-
-    @staticmethod
-    def _read(model: GuidedDecoder, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """Hidden states `[2B, S, D]` in front of `tokens [B, S]`, and laws `[B, S, V]`."""
-        inputs = torch.cat([tokens[:, :1], tokens[:, :-1]], dim=1)  # the first one is not read
-        laws = model.extend(inputs, [-1] * len(tokens))
-        assert model.hidden is not None
-        return model.hidden.half(), laws
 
     def logits(
         self,

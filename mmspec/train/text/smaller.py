@@ -17,17 +17,19 @@ SIZES = {"layers": 2, "width": 0, "exits": 1}  # settings; width 0: the target's
 _LAYER = re.compile(r"(\.(?:layers|layer|blocks|block|h)\.)(\d+)(?=\.)")  # in names of weights
 
 
-def whole_numbers(settings: Mapping[str, str], known: Mapping[str, int]) -> dict[str, int]:
-    """Settings of a drafter by name, those that are not given as they are `known`.
+def whole_numbers(
+    settings: Mapping[str, str], known: Mapping[str, int], what: str = "a drafter"
+) -> dict[str, int]:
+    """Settings of `what` by name, those that are not given as they are `known`.
 
     Raises:
         InputError: one is unknown, or no whole number.
     """
     sizes = dict(known)
     for name, text in settings.items():
-        check_name("setting of a drafter", name, known)
+        check_name(f"setting of {what}", name, known)
         if not text.isdecimal():
-            raise InputError(f"{name} of a drafter is a whole number, not {text!r}")
+            raise InputError(f"{name} of {what} is a whole number, not {text!r}")
         sizes[name] = int(text)
     return sizes
 

@@ -61,6 +61,7 @@ def test_every_method_is_a_systems():
         "dspark",
         "domino",
         "specqd",
+        "scd-dflash",
         "scd-gumbel",
         "scd-refined",
         "sjd-pac-refined",

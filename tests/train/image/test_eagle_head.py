@@ -131,10 +131,10 @@ def test_recipe_from_the_command_line(folder, capsys, monkeypatch):
     monkeypatch.setattr(examples, "HELD_OUT", 2)
     before = load_file(folder / "transformer" / "diffusion_pytorch_model.safetensors")
     for steps in (2, 3):
-        (record,) = recipes.train("image-head", folder, steps=steps, batch_size=2)
+        (record,) = recipes.train("image-head", folder, stage="eagle", steps=steps, batch_size=2)
         assert record["step"] == steps
     capsys.readouterr()
-    options = ["--pipeline", str(folder), "--steps", "3", "--batch-size", "2"]
+    options = ["--pipeline", str(folder), "--stage", "eagle", "--steps", "3", "--batch-size", "2"]
     assert main(["train", "image-head", *options]) == 0
     (again,) = json.loads(capsys.readouterr().out)
     assert again["held_out"] == record["held_out"]

@@ -46,8 +46,8 @@ class PublishedDFlashDecoder(PublishedDecoder):
     def fuse(self, states: Tensor) -> Tensor:
         return self.network.fuse(states)
 
-    def masked(self, embedded: Tensor) -> Tensor:
-        """Inputs of blocks `[…, 1 + K, H]` that begin with tokens embedded as `[…, H]`."""
+    def masked(self, embedded: Tensor, tokens: Tensor, first: Tensor, row: int) -> Tensor:
+        """Inputs of blocks `[R, 1 + K, H]` that begin with tokens embedded as `[R, H]`."""
         size = self.network.block_size - 1
         ids = torch.full((*embedded.shape[:-1], size), self.network.mask_token_id)
         masks = self.embed(ids.to(embedded.device))
