@@ -275,8 +275,7 @@ class TokenImagePipeline(SpeculativePipeline):
         relaxed = {"relaxed": lambda: rule if isinstance(rule, LocalRule) else None}
         built = {"more": lambda: getattr(length, "more", None), **relaxed}
         drafter = config.build_drafter({**offers, **built})
-        # those that are the target's own network know what is forced
-        if not (grid.free or config.own_layers or config.rounds):
+        if not (grid.free or config.own_layers or config.rounds):  # which know what is forced
             drafter = GridDrafter(drafter, grid.forced)
         turns = config.of(LocalOptions)
         soft = replace(warp, temperature=1.0) if config.rule.soft and not warp.temperature else None
@@ -286,9 +285,8 @@ class TokenImagePipeline(SpeculativePipeline):
         elif config.drafts:
             drafter = GuardedDrafter(drafter, vocab, config.draft_size(stride).most_drafted)
         coins = ProductionCoins(drawing.seeds, self.device)
-        return watched(
-            Engine(pruning(judge, rule), drafter, rule, length, coins), self.switch.guard
-        )
+        parts = pruning(judge, rule), drafter, rule, length, coins
+        return watched(Engine(*parts), self.switch.guard)
 
     def head(self, name: str, target: Any) -> Any:
         """The component "eagle", "dflash", "spatial" or "judge", on hidden states of a decoder."""

@@ -188,7 +188,7 @@ class Request:
         return GuidedDecoder(decoder, setting)
 
     def emitted(self, lengths: list[int], width: int) -> dict[str, Any]:
-        """What outputs tell of the tokens, as asked: `scores` and `logits`, a tensor a column."""
+        """The asked of `scores` and `logits` of the tokens, a tensor a column."""
         asked = {"scores": self.scores, "logits": self.logits}
         return {name: of.columns(lengths, width) for name, of in asked.items() if of is not None}
 
