@@ -44,6 +44,8 @@ def add_online(commands: Any) -> None:
     online.add_argument("--steps", type=int, default=2, help="that it then takes")
     online.add_argument("--rate", type=float, help="learning rate (default: the learner's)")
     online.add_argument("--objective", default="kl", help="loss on laws (default: kl)")
+    text = "learn where drafts fell alone, as the paper does (default: everywhere)"
+    online.add_argument("--fallen", action="store_true", help=text)
     online.add_argument("--seed", type=seed, default=0, help="of the first answer")
     online.add_argument("-o", "--out", type=Path, required=True, help="folder that is written")
     add_json(online)
@@ -73,7 +75,7 @@ def _online(args: argparse.Namespace) -> int:
         pipe = open_pipeline(args, "vlm")
         domains = of_shapes(pipe.model, args.answers, args.seed)
     call = {"max_new_tokens": args.max_new_tokens, "temperature": args.temperature}
-    lessons = Lessons(args.every, args.steps, args.rate, args.objective)
+    lessons = Lessons(args.every, args.steps, args.rate, args.objective, args.fallen)
     total = 3 * sum(len(domain.asked) for domain in domains)
     with locked(out), bar("online", "answer", total, delay=1) as shown:
         record = measure_online(pipe, config, domains, call, args.seed, lessons, shown.update)

@@ -45,13 +45,14 @@ class Lessons:
         every: answers after which it learns.
         steps: that it then takes.
         rate: learning rate; None: the learner's own.
-        objective: see `OnlineLearner`.
+        objective, fallen: see `OnlineLearner`.
     """
 
     every: int = 4
     steps: int = 2
     rate: float | None = None
     objective: str = "kl"
+    fallen: bool = False
 
 
 @dataclass
@@ -175,7 +176,8 @@ def measure_online(
             pipe.enable_speculation(how)
             if name == LEARNING:
                 head = heads[config.method]
-                learner = OnlineLearner(pipe.model, head, lessons.rate, lessons.objective)
+                told = lessons.rate, lessons.objective
+                learner = OnlineLearner(pipe.model, head, *told, fallen=lessons.fallen)
             run = record.runs[name] = Run(how.method)
             for number, prompt in enumerate(asked):
                 tokens = _answer(pipe, run, prompt, call, seed + number, learner, lessons)

@@ -87,6 +87,17 @@ class StaticCache:
         kept = self.data[:, :, self._rows, :, source]  # [R, K, layers, 2, heads, head_dim]
         self.data[:, :, self._rows, :, target] = kept
 
+    def span(self, layer: int, first: int, end: int) -> tuple[Tensor, Tensor]:
+        """Keys and values `[R, heads, n, head_dim]` of the slots from `first` to in front of `end`.
+
+        A layer with a window gives no more than what a token at `end` sees of them.
+        """
+        keys, values = self.read(layer, end)
+        return keys[:, :, first:], values[:, :, first:]
+
+    def begin_at(self, first: int, end: int) -> None:
+        """Notice that it was filled up to `end`, layers with a window from `first` on alone."""
+
     def knows(self, count: int) -> int:
         """Tell how many of its first `count` slots a text can go on from: all of them, or none."""
         return count
@@ -191,6 +202,14 @@ class SpreadCache:
     ) -> tuple[Tensor, Tensor]:
         part, n = self.placed[layer]
         return part.update(n, new, slots, length)
+
+    def span(self, layer: int, first: int, end: int) -> tuple[Tensor, Tensor]:
+        part, n = self.placed[layer]
+        return part.span(n, first, end)
+
+    def begin_at(self, first: int, end: int) -> None:
+        for part in self.parts:
+            part.begin_at(first, end)
 
     def knows(self, count: int) -> int:
         return min(part.knows(count) for part in self.parts)

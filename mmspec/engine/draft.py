@@ -147,10 +147,10 @@ class Draft:
             lies.
         bounds: of a tree, what the host knows of its shape: levels and most children of a node
             (those beyond are not tried).
-        faulty: rows `[B]` that held what can't be, or laws that are none; None: nobody looked at
-            its laws.
-        calls, read: whole calls of the target that drafting took, and tokens a row in them.
+        faulty: rows `[B]` that held what can't be, or laws that are none; None: nobody looked.
+        calls, read: calls of the target that drafting took, and tokens a row in them.
         states: of the draft model, that the nodes were drawn from `[B, N, D]`; or None.
+        pending: on the host, rows that draft on in the next round, without nodes in this one.
     """
 
     tokens: Tensor
@@ -164,6 +164,7 @@ class Draft:
     calls: int = 0
     read: int = 0
     states: Tensor | None = None
+    pending: list[bool] | None = None
     _ancestors: tuple[Tensor | None, Tensor] | None = field(default=None, init=False, repr=False)
 
     @property
@@ -313,7 +314,7 @@ class Verdict:
             recovered or bonus token; filling after `counts`. Of a local rule `[B, K]`, all that
             `counts` says.
         last: that recovered or bonus token `[B, 1]`.
-        counts: emitted tokens per row `[B]`.
+        counts: emitted tokens per row `[B]`; 0 where a unit is still being drafted or drawn.
         keep: of a local rule, nodes `[B, N]` that stand where they are; the others were drawn anew
             in their places, all at once, and the target draws them again in turn. None for rules
             that keep a prefix or a path.

@@ -12,7 +12,7 @@ from torch import Tensor
 from .accept.guess import verify_guessed
 from .draft import Context, Draft, Interrupted, Scores, Verdict
 from .laws import TargetError
-from .protocols import DraftsAhead, Engine, Stop, closing
+from .protocols import DraftsAhead, Engine, Seatable, Stop, closing
 from .seats import Seats
 from .stats import SpecStats
 
@@ -86,6 +86,7 @@ def run(
                     told = scores.calls, scores.reread_tokens, context.samples, context.guessed
                     stats.observe(*counts, *told)
                     stats.observe_calls(draft, verdict, counts[-1], context.samples)
+                    _wait(context, engine)
                     seats.told(context, stats)
                     drafter.observe(context, draft, scores, verdict)
                 context.seconds = time.perf_counter() - started
@@ -94,6 +95,19 @@ def run(
                     break
                 seats.fill(context, stats)
     return seats.whole(context)
+
+
+def _wait(context: Context, engine: Engine) -> None:
+    """Have rows that emitted nothing see the same coins in the next round: to them it is the same.
+
+    So what a row draws depends on its own rounds, and not on how long others' took.
+    """
+    waiting = [r for r, n in enumerate(context.emitted) if not (n or context.finished[r])]
+    if waiting:
+        began = context.began or [0] * context.rows
+        context.began = [one + (row in waiting) for row, one in enumerate(began)]
+        if isinstance(engine.coins, Seatable):
+            engine.coins.seat(context, waiting)
 
 
 def advance(

@@ -113,6 +113,14 @@ class RingCache(StaticCache):
     def gather(self, source: Tensor, target: Tensor) -> None:
         super().gather(source % self.slots, target % self.slots)
 
+    def span(self, layer: int, first: int, end: int) -> tuple[Tensor, Tensor]:
+        slots = torch.arange(max(first, end - self.window + 1), end, device=self.data.device)
+        keys, values = self.data[layer][..., slots % self.slots, :]
+        return keys, values
+
+    def begin_at(self, first: int, end: int) -> None:
+        self.begun, self.reached = first, end
+
     def knows(self, count: int) -> int:
         since = max(self.begun, self.reached - self.slots)
         return count if since <= max(0, count - self.window + 1) else 0
@@ -122,7 +130,7 @@ class RingCache(StaticCache):
         first = max(0, other.begun, other.reached - other.slots, count - self.slots)
         slots = torch.arange(first, count, device=self.data.device)
         self.data[..., slots % self.slots, :] = other.data[..., slots % other.slots, :]
-        self.begun, self.reached = first, count
+        self.begin_at(first, count)
 
     @contextmanager
     def lent(self, first: int, count: int) -> Iterator[None]:

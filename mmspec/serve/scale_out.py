@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
+import threading
 import time
 import urllib.request
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
@@ -241,7 +243,8 @@ def scaled_out(
     for name, seconds in PATIENCE.items():
         os.environ.setdefault(name, seconds)
     try:
-        ray.init(address=address, ignore_reinit_error=True, include_dashboard=False)
+        with _sigterm_kept():
+            ray.init(address=address, ignore_reinit_error=True, include_dashboard=False)
         serve.start(http_options={"host": host, "port": port})
         serve.run(ingress.bind(model), name=NAME, route_prefix="/", blocking=False)
     except Exception as error:  # of a machine that is too busy, Ray raises it as such
@@ -249,11 +252,30 @@ def scaled_out(
         raise InputError(
             f"the replicas can't start: {str(error).strip().splitlines()[-1]}"
         ) from error
+    except BaseException:  # a signal
+        _end(address)
+        raise
     try:
         _check_reachable(host, port)
         yield
     finally:
         _end(address)
+
+
+@contextmanager
+def _sigterm_kept() -> Iterator[None]:
+    """Answer SIGTERM after the block as before it, where Ray starts in the block.
+
+    Ray's handlers end a process with exit code 15, and abort one that takes over three seconds.
+    """
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    except SystemExit as error:  # Ray's answer while it starts
+        raise SystemExit(128 + signal.SIGTERM) from error
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)
 
 
 def _check_reachable(host: str, port: int) -> None:

@@ -8,21 +8,25 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from transformers import DynamicCache
-from transformers.cache_utils import DynamicLayer
+from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 from ...engine.cache import KVCache
 from ...engine.draft import Context
 from ...models.guided import GuidedDecoder
-from ...models.transformers.cache_view import CACHE_NAMES, together
+from ...models.transformers.cache_view import CACHE_NAMES, together, write_columns
 from ...models.transformers.prompted import PromptedDecoder, refuse
 from ...models.transformers.rearranged import halved, side_by_side
+
+_LAYERS = DynamicLayer, DynamicSlidingWindowLayer
 
 
 class HandedCache:
     """Cache of a call, as `Memory` is of a `Chat`: of all rows of a prompt.
 
-    It holds the prompt's first columns, padding in front included. What rows of unequal lengths
-    leave is as long as the shortest: of the others, the next turn reads the rest again.
+    It holds the prompt's first columns, padding in front included; of them layers with a window
+    hold what the next token sees. What rows of unequal lengths leave is as long as the shortest: of
+    the others, the next turn reads the rest again. Where windows have moved on from there, the
+    cache stays as it was handed in.
 
     Args:
         cache: holds keys and values of the prompt's first columns, or none yet.
@@ -36,10 +40,9 @@ class HandedCache:
         self.name = name
         if not isinstance(cache, DynamicCache) or type(cache) is not DynamicCache:
             refuse(f"a cache of the class {type(cache).__name__}; a DynamicCache it takes")
-        if any(type(layer) is not DynamicLayer for layer in cache.layers):
+        if any(type(layer) not in _LAYERS for layer in cache.layers):
             refuse(
-                f"{name} whose layers are not all of full attention: of windows it holds the last "
-                "tokens alone, in no order that our own has; leave it out, to read the prompt whole"
+                f"{name} with layers that keep a state or an index, where a draft can't be undone"
             )
         self.cache = cache
 
@@ -63,7 +66,7 @@ class HandedCache:
             refuse(f"{self.name} of {rows.pop()} rows for {len(prompt)} prompts")
         target.stays, blank = True, prompt.shape[1] - target.offset
         if known > blank:
-            target.earlier = self._taken(target.decoder, len(prompt), blank), known - blank
+            target.earlier = self._taken(target, len(prompt), blank), known - blank
 
     @classmethod
     def left_by(
@@ -82,26 +85,41 @@ class HandedCache:
         blank = prompt.shape[1] - target.offset
         known, read = self.cache.get_seq_length(), target.offset + max(0, min(context.base) - 1)
         decoder: Any = target.decoder
-        if target.cache is None:
+        if target.cache is None or not target.cache.knows(read):
             return
-        front, first = max(0, blank - known), max(0, known - blank)
+        first, count = max(0, known - blank), blank + read - known
         with torch.inference_mode(False):
             for place, (layer, widths) in enumerate(decoder.stored):
-                keys, values = (x[:, :, first:] for x in target.cache.read(place, read))
+                keys, values = target.cache.span(place, first, read)
                 pair = zip((halved(keys) if decoder.paired else keys, values), widths, strict=True)
-                # columns that are padding in every row were never read
+                # columns that are padding in every row were never read, and behind a window none is
+                front = count - keys.shape[2]
                 both = (F.pad(x[..., :width].clone(), (0, 0, front, 0)) for x, width in pair)
                 self.cache.update(*both, layer)
 
-    def _taken(self, decoder: Any, rows: int, blank: int) -> KVCache:
+    def _taken(self, target: GuidedDecoder, rows: int, blank: int) -> KVCache:
         """Copy what is known behind the `blank` columns, as the decoder stores it."""
+        decoder, known, since = target.decoder, self.cache.get_seq_length(), 0
         assert isinstance(decoder, PromptedDecoder)
-        cache = decoder.cache(rows, self.cache.get_seq_length() - blank)
+        cache = decoder.cache(rows, known - blank, target.back)
         for place, (layer, _) in enumerate(decoder.stored):
             of = self.cache.layers[layer]
-            keys, values = of.keys[:, :, blank:], of.values[:, :, blank:]
+            held = of.keys.shape[2]
+            slides = layer in decoder.layers and decoder.masks.slides(decoder.config, layer)
+            if held < (min(known, decoder.masks.window - 1) if slides else known):
+                refuse(
+                    f"{self.name} that holds {held} of {known} tokens in layer {layer}, which sees "
+                    "more of them"
+                )
+            first = max(blank, known - held)
+            keys, values = (x[:, :, held - (known - first) :] for x in (of.keys, of.values))
             keys = side_by_side(keys) if decoder.paired else keys
-            cache.write(place, together(keys, values), 0)
+            cache.write(place, together(keys, values), first - blank)
+            since = max(since, first - blank)
+        if decoder.counts_columns:
+            columns = torch.arange(blank, known, device=decoder.embeddings.device)
+            write_columns(cache, columns.expand(rows, -1), 0)
+        cache.begin_at(since, known - blank)
         return cache
 
 
@@ -116,8 +134,6 @@ def _misfit(target: GuidedDecoder, prompt: Tensor) -> str | None:
         return "of a prompt of which target_cache keeps some entries"
     if target.setting.mask.shape != prompt.shape:
         return "of a prompt that is compressed or given as inputs_embeds"
-    if decoder.masks.window is not None:
-        return "of a model whose layers have windows; without it the prompt is read whole"
     if decoder.recurrent.modules:
-        return "of a model whose layers keep a state"
+        return "of a model whose layers keep a state: it can't be taken back behind a draft"
     return None

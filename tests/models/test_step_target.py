@@ -9,7 +9,11 @@ import torch
 from toys import Table, TableModel, close, outputs, whole_loop
 
 from mmspec.draft.steps import StepDrafter
-from mmspec.engine.accept.routing import AdvantageRule, RandomRoutingRule
+from mmspec.engine.accept.routing import (
+    AdvantageRule,
+    RandomRoutingRule,
+    RewardThresholdRule,
+)
 from mmspec.engine.coins import ProductionCoins
 from mmspec.engine.draft import Context, Draft
 from mmspec.engine.laws import Opaque, TargetError
@@ -125,35 +129,94 @@ def test_an_oracle_keeps_the_better_step():
     assert close(enumerate_law(shipped, at_once=1), routed_law(better, limit))
 
 
-def test_rows_do_not_depend_on_each_other_and_a_stand_costs_nothing():
-    """A batch is its rows alone; the target reads what it missed once it writes again."""
-    large, small = Table(VOCAB, 5), Table(VOCAB, 55)
-    calls = []
+class Counted(Model):
+    """A table that notes how many tokens each call reads."""
 
-    class Counted(Model):
-        def extend(self, tokens, start, draft=None):
-            calls.append(tokens.shape[1])
-            return super().extend(tokens, start, draft)
+    def __init__(self, table: Table) -> None:
+        super().__init__(table)
+        self.calls: list[int] = []
 
-    def texts(seeds, share=0.6):
-        stats, coins = SpecStats(), ProductionCoins(seeds)
-        target = StepTarget(Counted(large), ends, MOST)
-        drafter = StepDrafter(Model(small), ends)
-        rule, length = RandomRoutingRule(share), ConstantLength(MOST)
-        context = run(Engine(target, drafter, rule, length, coins), len(seeds), 12, stats)
-        return outputs(context), stats
+    def extend(self, tokens, start, draft=None):
+        self.calls.append(tokens.shape[1])
+        return super().extend(tokens, start, draft)
 
-    both, stats = texts([3, 4, 5])
-    for row, seed in enumerate((3, 4, 5)):
-        calls.clear()
-        (alone,), own = texts([seed])
+
+RULES = {
+    "random": lambda: RandomRoutingRule(0.6),
+    "reward": lambda: RewardThresholdRule(0.5),
+    "advantage": lambda: AdvantageRule(0.5),
+    "oracle": lambda: AdvantageRule(0.0),
+}
+LONG = 4  # tokens of a step
+OF_ROWS = ("calls", "drafted", "accepted", "emitted", "target_tokens")
+
+
+def routed(rule: str, seeds, on_round=None, share=None, at_once=None):
+    """Texts of rows of these seeds, their counters, and both models."""
+    target, drafter = Counted(Table(VOCAB, 5)), Counted(Table(VOCAB, 55))
+    coins, stats = ProductionCoins(list(seeds)), SpecStats()
+    how = (target, ends, LONG, scores)
+    judge = OracleStepTarget(*how, coins) if rule == "oracle" else StepTarget(*how)
+    made = RULES[rule]() if share is None else RandomRoutingRule(share)
+    engine = Engine(judge, StepDrafter(drafter, ends), made, ConstantLength(LONG), coins)
+
+    def seen(context):
+        return bool(on_round and on_round(context, target, drafter))
+
+    context = run(engine, len(seeds), 24, stats, seen, at_once=at_once)
+    return outputs(context), stats, target, drafter
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_texts_and_counters_of_rows_do_not_depend_on_their_neighbours(rule):
+    """A batch is its rows alone, and its calls are shared: far fewer than those of the rows."""
+    seeds = range(3, 11)
+    both, stats, target, drafter = routed(rule, seeds)
+    calls = [0, 0]
+    for row, seed in enumerate(seeds):
+        (alone,), own, *models = routed(rule, [seed])
         assert alone == both[row]
-        assert own.calls[0] == stats.calls[row]
-        assert own.target_tokens[0] <= stats.target_tokens[row]  # others' calls let it catch up
-        assert len(calls) == own.calls[0] == own.emitted[0] - own.accepted[0]
-        assert sum(calls) == own.target_tokens[0]
+        for name in OF_ROWS:
+            assert getattr(own, name)[0] == getattr(stats, name)[row], name
+        for n, model in enumerate(models):
+            calls[n] += len(model.calls)
+    assert len(target.calls) < calls[0] / 2
+    assert len(drafter.calls) < calls[1] / 2
     assert max(stats.accepted) > 0 < min(stats.calls)
-    assert texts([3], share=1.0)[1].calls == [0]
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_row_waits_for_nobody(rule):
+    """By its end there were no more calls of either model than tokens that it wrote with both."""
+    seeds, over = range(3, 11), {}
+
+    def note(context, target, drafter):
+        for row, finished in enumerate(context.finished):
+            if finished:
+                over.setdefault(row, (len(target.calls), len(drafter.calls)))
+        return False
+
+    routed(rule, seeds, note)
+    for row, seed in enumerate(seeds):
+        _, _, target, drafter = routed(rule, [seed])
+        own = len(target.calls) + len(drafter.calls)
+        assert max(over[row]) <= own, row
+
+
+def test_rows_of_which_one_drafts_and_one_is_written():
+    """Both go on in every round; the one that emits nothing keeps its coins."""
+    emitted = []
+    routed("advantage", [3, 4], lambda context, *_: emitted.append(list(context.emitted)))
+    assert any(min(round_) == 0 < max(round_) for round_ in emitted)
+    assert all(0 <= count <= LONG for round_ in emitted for count in round_)
+
+
+def test_a_stand_costs_nothing():
+    """The target reads what it missed once it writes again."""
+    (_,), own, target, _ = routed("random", [3])
+    assert len(target.calls) == own.calls[0] == own.emitted[0] - own.accepted[0] > 0
+    assert sum(target.calls) == own.target_tokens[0]
+    assert routed("random", [3], share=1.0)[1].calls == [0]
 
 
 def test_what_is_no_number_stands_nowhere_and_is_told():

@@ -19,20 +19,6 @@ SHARED = ["llava", "llava_next", "llava_onevision", "idefics3", "smolvlm", "inte
 QWEN = ["qwen2_vl", "qwen2_5_vl", "qwen3_vl"]
 SIZES = [(16, 32), (32, 16), (20, 30), (9, 11)]  # height and width of the pictures
 PINPOINTS = [[16, 32], [32, 16], [32, 32]]
-TEXT = {
-    "vocab_size": VOCAB,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 8,
-    "max_position_embeddings": 256,
-    "bos_token_id": None,
-    "eos_token_id": None,
-    "pad_token_id": 0,
-    "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
-}
 TOWER = {
     "hidden_size": 16,
     "intermediate_size": 24,
@@ -44,9 +30,28 @@ TOWER = {
 MERGED = {"depth": 3, "num_heads": 2, "patch_size": 4, "temporal_patch_size": 2}
 
 
+def text_sizes() -> dict[str, Any]:
+    """What a language model's config says, new at every call: transformers adds to its parts."""
+    return {
+        "vocab_size": VOCAB,
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 8,
+        "max_position_embeddings": 256,
+        "bos_token_id": None,
+        "eos_token_id": None,
+        "pad_token_id": 0,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+    }
+
+
 def _config(family: str) -> dict[str, Any]:
     """What differs from family to family."""
-    text = {"model_type": "llama", **TEXT}
+    text = {"model_type": "llama", **text_sizes()}
+    rope = text["rope_parameters"]
     clip = {"model_type": "clip_vision_model", "projection_dim": 16, **TOWER}
     siglip = {"model_type": "siglip_vision_model", "vision_use_head": False, **TOWER}
     if family == "llava":
@@ -70,14 +75,14 @@ def _config(family: str) -> dict[str, Any]:
         }
     if family == "gemma3":
         kinds = ["full_attention", "sliding_attention", "full_attention"]
-        rope = dict.fromkeys(kinds, TEXT["rope_parameters"])
+        of_kinds = {kind: dict(rope) for kind in kinds}
         return {
             "text_config": {
-                **TEXT,
+                **text_sizes(),
                 "query_pre_attn_scalar": 8,
                 "sliding_window": 8,
                 "layer_types": kinds,
-                "rope_parameters": rope,
+                "rope_parameters": of_kinds,
             },
             "vision_config": {**siglip, "image_size": 32},
             "image_token_index": IMAGE,
@@ -88,7 +93,7 @@ def _config(family: str) -> dict[str, Any]:
     if family == "internvl":
         text["model_type"] = "qwen2"
         return {"text_config": text, "vision_config": TOWER, "image_token_id": IMAGE}
-    rope = {**TEXT["rope_parameters"], "mrope_section": [2, 1, 1]}
+    rope["mrope_section"] = [2, 1, 1]
     tower = {
         "qwen2_vl": {**MERGED, "embed_dim": 16, "hidden_size": 32, "mlp_ratio": 2},
         "qwen2_5_vl": {
@@ -109,7 +114,7 @@ def _config(family: str) -> dict[str, Any]:
         },
     }
     return {
-        "text_config": {**TEXT, "rope_parameters": rope},
+        "text_config": {**text_sizes(), "rope_parameters": rope},
         "vision_config": tower[family],
         "image_token_id": IMAGE,
         "video_token_id": VIDEO,

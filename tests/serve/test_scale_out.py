@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -132,6 +136,63 @@ def test_a_cluster_that_does_not_start_is_one_line(monkeypatch, error):
     with pytest.raises(InputError, match=told) as caught, scale_out.scaled_out(*asked):
         pass
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kept", [signal.SIG_IGN, lambda number, frame: None])
+def test_ray_does_not_take_the_answer_to_sigterm_away(monkeypatch, kept):
+    from mmspec.serve import scale_out
+
+    def init(**_):
+        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(number))
+
+    def start(**_):
+        assert signal.getsignal(signal.SIGTERM) is kept
+        raise RuntimeError("seen")
+
+    monkeypatch.setattr(scale_out.ray, "init", init)
+    monkeypatch.setattr(scale_out.serve, "start", start)
+    asked = [Offered("vlm", "embedded-vlm")], ServeLimits(), (), True, (1, 1), "127.0.0.1"
+    before = signal.signal(signal.SIGTERM, kept)
+    try:
+        with pytest.raises(InputError, match="seen"), scale_out.scaled_out(*asked, free_port()):
+            pass
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_a_signal_while_ray_starts_ends_with_the_code_of_shells(monkeypatch):
+    from mmspec.serve import scale_out
+
+    def init(**_):  # what Ray itself does by then
+        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(number))
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(60)
+
+    monkeypatch.setattr(scale_out.ray, "init", init)
+    asked = [Offered("vlm", "embedded-vlm")], ServeLimits(), (), True, (1, 1), "127.0.0.1"
+    with pytest.raises(SystemExit) as ended, scale_out.scaled_out(*asked, free_port()):
+        pass
+    assert ended.value.code == 128 + signal.SIGTERM
+
+
+@pytest.mark.slow  # Ray starts
+@pytest.mark.parametrize(
+    ("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["ctrl-c", "sigterm"]
+)
+def test_the_command_ends_in_good_order(sent, code):
+    command = [sys.executable, "-m", "mmspec", "serve", "--replicas", "2", "--port"]
+    command += [str(free_port()), "--model", "vlm=embedded-vlm"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **pipes) as process:
+        try:
+            assert "The server is at" in process.stdout.readline()
+            process.send_signal(sent)
+            _, said = process.communicate(timeout=180)
+        finally:
+            process.kill()
+    assert process.returncode == code, said
+    assert "Aborted" not in said
+    assert "*** SIG" not in said  # the trace of a crash
 
 
 def test_ray_is_told_how_many_replicas_there_may_be():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from typing import Any
 
@@ -127,7 +128,8 @@ def shrunk(config: PreTrainedConfig) -> dict[str, Any]:
                 out[name] = min(value, size)
     if "kv_lora_rank" in out:  # every head has keys of its own
         out["num_key_value_heads"] = out["num_attention_heads"]
-    return {**out, **OVERRIDES.get(config.model_type, {})}
+    # transformers adds to the dictionaries that it is given
+    return {**out, **copy.deepcopy(OVERRIDES.get(config.model_type, {}))}
 
 
 def tiny(kind: str, dtype: torch.dtype = torch.float32, **more: Any) -> PreTrainedModel:

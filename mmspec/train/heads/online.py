@@ -14,11 +14,13 @@ from .head_losses import check_learns, head_loss
 from .objectives import objective_of
 from .recipe import RATE
 
-GENTLE = 0.1  # of the rate of a training from nothing
+# of the rate of a training from nothing: at a tenth a head that knows its domain lost acceptance,
+# and one that did not know it won no more (`python -m benchmarks online --rate`)
+GENTLE = 0.01
 
 
 class OnlineLearner(AnswerLearner[PublishedHead]):
-    """Learns a head, while it is in use, at the tokens where its drafts fell.
+    """Learns a head, while it is in use, from the answers that it drafted for.
 
     It listens to generations, `mmspec.enable_speculation(model, head=head, listener=learner)` or
     `pipe.listener = learner`, and keeps their latest answers. `learn` reads them with the target,
@@ -32,10 +34,11 @@ class OnlineLearner(AnswerLearner[PublishedHead]):
     Args:
         model: the target, a language model of transformers.
         head: its head, in a published layout. It is changed in place, in its own type.
-        rate: learning rate; None: a tenth of that of a training.
+        rate: learning rate; None: a hundredth of that of a training.
         objective: the loss on laws, one of `OBJECTIVES`.
         kept: answers that are kept, each with its embeddings and hidden states at all tokens.
-        fallen: learn at the places alone where a draft fell; False: everywhere.
+        fallen: learn at the places alone where a draft fell, as OSD does: what stood is then
+            forgotten sooner. False: everywhere.
 
     Attributes:
         heard: answers so far.
@@ -51,7 +54,7 @@ class OnlineLearner(AnswerLearner[PublishedHead]):
         rate: float | None = None,
         objective: str = "kl",
         kept: int = 64,
-        fallen: bool = True,
+        fallen: bool = False,
     ) -> None:
         method = getattr(head, "method", type(head).__name__)
         if method not in CURRICULA:

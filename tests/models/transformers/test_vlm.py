@@ -5,8 +5,6 @@ Tiny random checkpoints in the published format; the oracle is the unpatched mod
 
 from __future__ import annotations
 
-import copy
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -248,9 +246,7 @@ def test_a_drafter_with_another_layout(llava):
 
 
 def test_a_drafter_that_reads_text_alone(llava):
-    drafter = LlamaForCausalLM(
-        LlamaConfig(**{**copy.deepcopy(vlms.TEXT), "num_hidden_layers": 1})
-    ).eval()
+    drafter = LlamaForCausalLM(LlamaConfig(**{**vlms.text_sizes(), "num_hidden_layers": 1})).eval()
     inputs = asked(llava, [1, 2])
     theirs = greedy(llava, inputs)
     given = {"input_ids": torch.tensor([[1, 2, 3], [4, 5, 6]])}

@@ -117,11 +117,18 @@ def test_at_its_ends_it_is_either_models_own_text(pipe, step):
     assert out.stats.calls == [0] * 3
 
 
-def test_sampled_rows_do_not_depend_on_their_neighbours(pipe):
-    def drawn(rows, **how):
+@pytest.mark.parametrize("method", ["random-routing", "reward-guided", "arbitrage"])
+def test_sampled_rows_do_not_depend_on_their_neighbours(pipe, method):
+    """Neither their texts nor what is counted of them."""
+    how = dict(advantage_tau=middle(pipe)) if method == "arbitrage" else {}
+
+    def drawn(rows, **more):
         seeds = [torch.Generator().manual_seed(n) for n in rows]
-        prompts = [PROMPTS[n] for n in rows]
-        return said(pipe, "random-routing", prompts, temperature=1.0, generator=seeds, **how).tokens
+        told = dict(temperature=1.0, generator=seeds, **how, **more)
+        out = said(pipe, method, [PROMPTS[n] for n in rows], **told)
+        names = ("calls", "drafted", "accepted", "emitted", "target_tokens")
+        counts = [getattr(out.stats, name) for name in names]
+        return list(zip(out.tokens, *counts, strict=True))
 
     both = drawn([0, 1, 2])
     assert [drawn([n])[0] for n in range(3)] == both == drawn([0, 1, 2], batch_size=2)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-
 import pytest
 import torch
 import vlms
@@ -95,7 +93,7 @@ def test_every_family(known, family):
 
 @pytest.mark.parametrize("name", ["eagle", "specvlm", "hydra", "flash", "dflash"])
 def test_models_of_text_alone(name):
-    config = LlamaConfig(**{**copy.deepcopy(vlms.TEXT), "num_hidden_layers": 2})
+    config = LlamaConfig(**{**vlms.text_sizes(), "num_hidden_layers": 2})
     with torch.random.fork_rng():
         torch.manual_seed(0)
         model = LlamaForCausalLM(config).eval()

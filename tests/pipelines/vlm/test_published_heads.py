@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-
 import folders
 import mtp_folders
 import pytest
@@ -60,7 +58,7 @@ LAYOUTS = {
 def text_model(family: str):
     if family != "llama":
         return made(family)
-    config = LlamaConfig(**copy.deepcopy(vlms.TEXT))
+    config = LlamaConfig(**vlms.text_sizes())
     torch.manual_seed(0)
     return LlamaForCausalLM(config).eval()
 
@@ -131,9 +129,7 @@ def test_a_head_for_another_target_is_refused(known, tmp_path):
     with pytest.raises(InputError, match="for a target of 36 layers, and this LlamaForCausalLM"):
         mmspec.enable_speculation(model, head=mmspec.load_head(folder))
     folder, _, _ = folders.eagle3(tmp_path / "narrow", target=2 * folders.H, **ALL)
-    wide = LlamaForCausalLM(
-        LlamaConfig(**{**copy.deepcopy(vlms.TEXT), "hidden_size": 2 * folders.H})
-    )
+    wide = LlamaForCausalLM(LlamaConfig(**{**vlms.text_sizes(), "hidden_size": 2 * folders.H}))
     with pytest.raises(InputError, match="takes embed_tokens from its target"):
         mmspec.load_head(folder).check(wide)
 
@@ -141,7 +137,7 @@ def test_a_head_for_another_target_is_refused(known, tmp_path):
 def test_a_head_narrower_than_its_target(tmp_path):
     """It has tables of its own, and reads text alone."""
     torch.manual_seed(0)
-    wide = {**copy.deepcopy(vlms.TEXT), "hidden_size": 2 * folders.H}
+    wide = {**vlms.text_sizes(), "hidden_size": 2 * folders.H}
     model = LlamaForCausalLM(LlamaConfig(**wide)).eval()
     folder, _, _ = folders.eagle3(tmp_path / "head", target=2 * folders.H, embeds=True, **ALL)
     inputs = {"input_ids": torch.tensor([[0, 3, 4, 5], [6, 7, 8, 9]])}

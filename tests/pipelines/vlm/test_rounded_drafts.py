@@ -36,8 +36,8 @@ HEADS = {
 def text_model(family: str):
     torch.manual_seed(0)
     if family == "llama":
-        return LlamaForCausalLM(LlamaConfig(**vlms.TEXT)).eval()
-    own = {n: v for n, v in vlms.TEXT.items() if n != "num_key_value_heads"}
+        return LlamaForCausalLM(LlamaConfig(**vlms.text_sizes())).eval()
+    own = {n: v for n, v in vlms.text_sizes().items() if n != "num_key_value_heads"}
     return GPTNeoXForCausalLM(GPTNeoXConfig(**own)).eval()
 
 
@@ -179,7 +179,7 @@ def test_a_copy_goes_where_its_model_goes(known):
     assert agree(out, greedy(model, inputs))
     assert sum(stats.accepted) >= 0.8 * sum(stats.drafted) > 0
     torch.manual_seed(0)
-    sliding = MistralForCausalLM(MistralConfig(**vlms.TEXT, sliding_window=4)).eval()
+    sliding = MistralForCausalLM(MistralConfig(**vlms.text_sizes(), sliding_window=4)).eval()
     out, stats = answered(sliding, inputs, "specqd")
     assert agree(out, greedy(sliding, inputs))
     assert sum(stats.accepted) >= 0.8 * sum(stats.drafted) > 0
@@ -231,6 +231,6 @@ def test_bad_configurations_are_refused_in_a_line():
         SpecConfig("ml-specqd", inner="block")
     with pytest.raises(InputError, match="inner is a setting of 'nested'"):
         SpecConfig("specqd", inner="lookup")
-    model = LlamaForCausalLM(LlamaConfig(**vlms.TEXT)).eval().bfloat16()
+    model = LlamaForCausalLM(LlamaConfig(**vlms.text_sizes())).eval().bfloat16()
     with pytest.raises(InputError, match="float32 on the processor"):
         mmspec.enable_speculation(model, "specqd")

@@ -259,7 +259,7 @@ def test_towers_whose_tokens_are_others(known, family):
 def test_models_that_see_nothing(known):
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    blind = LlamaForCausalLM(LlamaConfig(**{**vlms.TEXT, "num_hidden_layers": 1})).eval()
+    blind = LlamaForCausalLM(LlamaConfig(**{**vlms.text_sizes(), "num_hidden_layers": 1})).eval()
     config = SpecConfig("draft", draft_compressor="divprune")
     with pytest.raises(InputError, match="shortens pictures, and llama sees none"):
         mmspec.enable_speculation(known("llava")[0], config, drafter=blind)

@@ -9,9 +9,7 @@ import torch
 import torch.nn.functional as F
 import vlms
 
-from mmspec.models.heads.published.last_entries import LastEntries
 from mmspec.models.heads.published.longspec import LongSpecNetwork
-from mmspec.models.heads.published.rotary import HeadRotary
 from mmspec.models.heads.published.sizes import HeadSizes
 from mmspec.models.transformers.prompt_inputs import process_questions
 from mmspec.train.heads import last_layer
@@ -52,9 +50,6 @@ def test_the_last_layer_is_read_as_the_model_reads_the_prompt(family, monkeypatc
     inputs = vlms.asked(model, [1, 2])
     given = {n: v for n, v in inputs.items() if n not in ("input_ids", "attention_mask")}
     mask, teacher = inputs["attention_mask"].bool(), Teacher(model, NEW)
-    # what a trial of the layer finds, and tests of `LastEntries` hold
-    plain = 2, 8, HeadRotary(vlms.TEXT, 8)
-    monkeypatch.setattr(LastEntries, "_trial", lambda self: plain)
     with torch.inference_mode():
         prompt = teacher.decoder.prompt(inputs["input_ids"], mask, NEW, **given)
     (whole,) = teacher.lessons(prompt, prompt.images, [0, 2], 2)
