@@ -143,8 +143,7 @@ class Draft:
         parents: `[B, N]`, the node each node follows, -1 for the last committed token; None for a
             chain.
         noise: the noise the payload was made from, where the target or a rejection re-uses it.
-        positions: of every node in the output `[B, N]`, for rules that ask where on the grid it
-            lies.
+        positions: of every node in the output `[B, N]`, for rules that go by the grid.
         bounds: of a tree, what the host knows of its shape: levels and most children of a node
             (those beyond are not tried).
         faulty: rows `[B]` that held what can't be, or laws that are none; None: nobody looked.

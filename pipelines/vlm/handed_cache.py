@@ -106,7 +106,8 @@ class HandedCache:
             of = self.cache.layers[layer]
             held = of.keys.shape[2]
             slides = layer in decoder.layers and decoder.masks.slides(decoder.config, layer)
-            if held < (min(known, decoder.masks.window - 1) if slides else known):
+            window = decoder.masks.window if slides else None
+            if held < (known if window is None else min(known, window - 1)):
                 refuse(
                     f"{self.name} that holds {held} of {known} tokens in layer {layer}, which sees "
                     "more of them"
