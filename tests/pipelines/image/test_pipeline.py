@@ -77,7 +77,7 @@ def same_weights(one: ImagePipeline, other: ImagePipeline) -> bool:
 
 def test_round_trip_keeps_every_byte(tiny_folder, tmp_path):
     load(tiny_folder, torch.float32).save_pretrained(tmp_path)
-    assert len(weight_files(tmp_path)) == 10
+    assert len(weight_files(tmp_path)) == 11
     assert weight_files(tmp_path) == weight_files(tiny_folder)
     index = "model_index.json"
     assert (tmp_path / index).read_text() == (tiny_folder / index).read_text()
