@@ -6,7 +6,7 @@ import pytest
 import torch
 from toys import EXACT, distance, whole_loop
 from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
-from vlms import NEW, QWEN, SHARED, TEXT, agree, asked, greedy, made, shorter
+from vlms import NEW, QWEN, SHARED, VOCAB, agree, asked, greedy, made, shorter, text_sizes
 
 import mmspec
 from mmspec import SpecConfig
@@ -29,9 +29,9 @@ NAMES = list(parts("cache"))
 WINDOW, KERNEL = 4, 3
 
 
-def text(layers=3, seed=0, vocab=TEXT["vocab_size"]):
+def text(layers=3, seed=0, vocab=VOCAB):
     """A language model, and prompts of unequal lengths."""
-    config = LlamaConfig(**{**TEXT, "num_hidden_layers": layers, "vocab_size": vocab})
+    config = LlamaConfig(**{**text_sizes(), "num_hidden_layers": layers, "vocab_size": vocab})
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         model = LlamaForCausalLM(config)
@@ -113,7 +113,7 @@ def published(weights, entries, ahead, keep, mean=False):
     """
     last = range(max(0, entries - WINDOW), entries)
     queries = [*last, entries, *range(entries + 1, entries + 1 + ahead)]
-    share, out = len(weights) // TEXT["num_key_value_heads"], []
+    share, out = len(weights) // text_sizes()["num_key_value_heads"], []
     for first in range(0, len(weights), share):
         heads = weights[first : first + share]
         scores = []
