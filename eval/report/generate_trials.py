@@ -203,7 +203,7 @@ TRIALS: dict[str, Trial] = {
         prompts=PROMPTS[1:],
         read=_kept,
     ),
-    "prefill_chunk_size": Trial(2, idle="the prompt is read in one call"),
+    "prefill_chunk_size": Trial(2, idle="calls read so many tokens of the prompt, 1024 without it"),
     "disable_compile": Trial(True, idle="the loop compiles nothing"),
     "compile_config": Trial(CompileConfig(), idle="the loop compiles nothing"),
     "low_memory": Trial(True, idle="it is for beam search, which is refused"),

@@ -75,17 +75,18 @@ class ModelDrafter:
         depth = max(budget)
         lengths = torch.tensor(budget, device=context.tokens.device)
         tokens: list[Tensor] = []
-        laws, good, confidence = [], [], list[Tensor]()
+        laws, good, confidence = [], list[Tensor](), list[Tensor]()
         for n in range(depth):
             if not n:
-                law, is_law = mended(self._first_laws(context))
+                law = self._first_laws(context)
             else:
-                start = [b + n - 1 for b in context.base]
-                law, is_law = mended(self._next_laws(tokens[-1], start))
+                law = self._next_laws(tokens[-1], [b + n - 1 for b in context.base])
+            if self.more is not None:  # it is told what is drawn from them
+                law, is_law = mended(law)
+                good.append(is_law)
             if not n and any(full := getattr(self.model, "full", ())):
                 lengths = lengths * ~torch.tensor(full, device=lengths.device)
             laws.append(law)
-            good.append(is_law)
             tokens.append(coins.draw(laws[-1], n))
             stops = self._stops(tokens, law, confidence)
             if stops is not None:
@@ -95,7 +96,7 @@ class ModelDrafter:
                     break
         depth = len(tokens)
         self._reached = [b + depth - 1 for b in context.base] if depth else list(self._known)
-        return chain_of_laws(context, tokens, laws, good, lengths)
+        return chain_of_laws(context, tokens, laws, lengths, good or None)
 
     def _first_laws(self, context: Context) -> Tensor:
         """Laws `[B, V]` behind the last committed tokens."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
+from functools import partial, reduce
 
 import torch
+from torch import Tensor
 
 from ..devices import wait
 from ..engine.coins import RoundCoins
@@ -150,21 +151,30 @@ class GuardedDrafter:
             raise ValueError(f"it drafted {draft.levels} tokens ahead where {max(budget)} fit")
         if self.vocab_size is None:
             return draft
-        tokens = draft.tokens.clamp(0, self.vocab_size - 1)
-        good = tokens == draft.tokens
+        known, good = {id(tensor) for tensor in draft.checked}, list[Tensor]()
+        if id(draft.tokens) not in known:
+            tokens = draft.tokens.clamp(0, self.vocab_size - 1)
+            good.append(tokens == draft.tokens)
+            draft.tokens = tokens
         if isinstance(draft.law, Categorical | WithoutReplacement):
             expected = (rows, nodes, self.vocab_size)
             if draft.law.probs.shape != expected:
                 raise ValueError(f"its laws are {tuple(draft.law.probs.shape)}, not {expected}")
-            if draft.faulty is None:
-                good = good & sound(draft.law.probs)
+            if draft.faulty is None and id(draft.law.probs) not in known:
+                good.append(sound(draft.law.probs))
         if draft.parents is not None:
             if draft.parents.shape != (rows, nodes):
                 raise ValueError("its tree has not one parent for every node")
-            earlier = torch.arange(nodes, device=tokens.device)
-            lost = (draft.parents >= earlier) | (draft.parents < -1)
-            draft.parents = draft.parents.masked_fill(lost, -1)
-            good = good & ~lost
-        bad = faults(good, draft)
-        draft.tokens, draft.faulty = tokens, bad if draft.faulty is None else bad | draft.faulty
-        return without_faults(draft, good)
+            if id(draft.parents) not in known:
+                earlier = torch.arange(nodes, device=draft.tokens.device)
+                lost = (draft.parents >= earlier) | (draft.parents < -1)
+                draft.parents = draft.parents.masked_fill(lost, -1)
+                good.append(~lost)
+        if not good:
+            return draft
+        every = reduce(torch.logical_and, good)
+        bad = None if draft.parents is None else faults(every, draft)
+        left = without_faults(draft, every)
+        bad = left.lengths < draft.lengths if bad is None else bad
+        left.faulty = bad if draft.faulty is None else bad | draft.faulty
+        return left

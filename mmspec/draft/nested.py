@@ -70,7 +70,7 @@ class NestedDrafter:
         device, depth = context.tokens.device, max(budget)
         lengths = torch.tensor(budget, device=device)
         if not depth:
-            return chain_of_laws(context, [], [], [], lengths)
+            return chain_of_laws(context, [], [], lengths)
         ends = [base + most for base, most in zip(context.base, budget, strict=True)]
         inside = replace(
             context,

@@ -16,7 +16,7 @@ from torch import Tensor
 from ..engine.coins import RoundCoins
 from ..engine.draft import Context, Draft, Scores, Verdict
 from ..models.running_rows import LayersOfRows
-from .sound_laws import chain_of_laws, mended
+from .sound_laws import chain_of_laws
 
 _PRIOR, _WEIGHT = 0.8, 2.0  # what is hoped of an untried set, and how many tokens that outweighs
 _DECAY = 0.98  # of what was seen, per round
@@ -78,16 +78,14 @@ class SelfDrafter:
         use = [row.layers if row.length else () for row in self._rows]
         device = context.tokens.device
         inputs, start = context.last, [b - 1 for b in context.base]
-        tokens, laws, good = [], [], []
+        tokens, laws = [], []
         for n in range(max(lengths)):
-            law, is_law = mended(self.model.extend(inputs, start, use=use)[:, -1])
-            laws.append(law)
-            good.append(is_law)
+            laws.append(self.model.extend(inputs, start, use=use)[:, -1])
             tokens.append(coins.draw(laws[-1], n))
             inputs, start = tokens[-1][:, None], [s + 1 for s in start]
             self.share += len(set().union(*use)) / self.model.layers
         real = torch.tensor(lengths, device=device)
-        return chain_of_laws(context, tokens, laws, good, real)
+        return chain_of_laws(context, tokens, laws, real)
 
     def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
         told = zip(self._rows, context.reached, context.accepted, strict=True)

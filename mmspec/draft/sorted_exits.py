@@ -19,7 +19,7 @@ from ..engine.draft import Context, Draft, Scores, Verdict
 from ..errors import InputError
 from ..models.token_model import unread
 from ..models.transformers.exits import ExitModel
-from .sound_laws import chain_of_laws, mended
+from .sound_laws import chain_of_laws
 
 
 class LeftModel(Protocol):
@@ -94,15 +94,13 @@ class SortedDrafter:
         depth, device = max(budget), context.tokens.device
         lengths = torch.tensor(budget, device=device)
         text = F.pad(context.tokens, (0, depth))
-        tokens, laws, good = [], [], []
+        tokens, laws = [], []
         for n in range(depth):
             ends = [base + n for base in context.base]
-            law, is_law = mended(self._law(text, ends, lengths > n))
-            laws.append(law)
-            good.append(is_law)
-            tokens.append(coins.draw(law, n))
+            laws.append(self._law(text, ends, lengths > n))
+            tokens.append(coins.draw(laws[-1], n))
             text = text.scatter(1, torch.tensor(ends, device=device)[:, None], tokens[-1][:, None])
-        return chain_of_laws(context, tokens, laws, good, lengths)
+        return chain_of_laws(context, tokens, laws, lengths)
 
     def _law(self, text: Tensor, ends: list[int], asked: Tensor) -> Tensor:
         """Laws `[B, V]` behind the first `ends[b]` tokens of `text`, for the rows that ask."""

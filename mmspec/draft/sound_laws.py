@@ -11,10 +11,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from ..engine.accept.chain import pick
 from ..engine.draft import Context, Draft
-from ..engine.laws import Categorical, TargetError, WithoutReplacement
-from .tree.shape import renumbered
+from ..engine.laws import Categorical, TargetError
 
 _OFF = 1e-2  # how far from 1 a sum may be: laws in bfloat16 are
 
@@ -48,22 +46,40 @@ def mended(laws: Tensor) -> tuple[Tensor, Tensor]:
 
 def faults(good: Tensor, draft: Draft) -> Tensor:
     """Rows `[B]` with a real node that is not `good [B, N]`."""
-    return (~good & draft.live()).any(1)
+    return (draft.live() & ~good).any(1)
 
 
 def chain_of_laws(
-    context: Context, tokens: list[Tensor], laws: list[Tensor], good: list[Tensor], lengths: Tensor
+    context: Context,
+    tokens: list[Tensor],
+    laws: list[Tensor],
+    lengths: Tensor,
+    good: list[Tensor] | None = None,
 ) -> Draft:
-    """The chain of drawn `tokens`, with their `laws [B, V]` and whether these were `good`, `[B]`.
+    """The chain of drawn `tokens`, with their `laws [B, V]`.
 
     Args:
         lengths: of the rows, `[B]`.
+        good: which laws were laws, `[B]` each, where the others are `mended`. None: nobody looked.
+            Then a row ends in front of its first law that is none: that it is none follows from the
+            tokens in front of it, and not from what was drawn by it.
     """
     if not tokens:
         return Draft(context.tokens[:, :0], lengths, Categorical(torch.zeros(0)))
-    draft = Draft(torch.stack(tokens, 1), lengths, Categorical(torch.stack(laws, 1)))
-    draft.faulty = faults(torch.stack(good, 1), draft)
-    return draft
+    drawn, probs = torch.stack(tokens, 1), torch.stack(laws, 1)
+    if good is not None:
+        draft = Draft(drawn, lengths, Categorical(probs), checked=(drawn, probs))
+        draft.faulty = faults(torch.stack(good, 1), draft)
+        return draft
+    probs, known = mended(probs)
+    ends = reached(known, lengths)
+    faulty = ends < lengths
+    return Draft(drawn, ends, Categorical(probs), faulty=faulty, checked=(drawn, probs))
+
+
+def reached(good: Tensor, lengths: Tensor) -> Tensor:
+    """Nodes `[B]` in front of the first of `good [B, N]` that is False, of `lengths [B]`."""
+    return torch.minimum(lengths, good.cumprod(1).sum(1))
 
 
 def without_faults(draft: Draft, good: Tensor) -> Draft:
@@ -72,20 +88,6 @@ def without_faults(draft: Draft, good: Tensor) -> Draft:
     So a node may owe its place to those that it follows, and to nothing else that chance has drawn.
     """
     if draft.parents is None:
-        return replace(draft, lengths=torch.minimum(draft.lengths, good.cumprod(1).sum(1)))
-    fallen = (draft.ancestors() & ~good[:, None]).any(-1)
-    keep = draft.live() & ~fallen
-    order = (~keep).long().argsort(dim=1, stable=True)  # the others become filling
-    law = draft.law
-    if isinstance(law, Categorical | WithoutReplacement):
-        law = type(law)(pick(law.probs, order))
-    parents = renumbered(draft.parents, order)
-    live = torch.arange(draft.nodes, device=order.device) < keep.sum(1, keepdim=True)
-    return replace(
-        draft,
-        tokens=draft.tokens.gather(1, order),
-        lengths=keep.sum(1),
-        law=law,
-        parents=parents.where(live, -1),
-        positions=None if draft.positions is None else draft.positions.gather(1, order),
-    )
+        return replace(draft, lengths=reached(good, draft.lengths))
+    draft.sound = good if draft.sound is None else draft.sound & good
+    return draft

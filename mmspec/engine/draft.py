@@ -140,16 +140,16 @@ class Draft:
         tokens: payload: ids `[B, N]`, vectors `[B, N, C]` or blocks `[B, N, F, C, H, W]`.
         lengths: real nodes of each row `[B]`, at most N; nodes from there on are filling.
         law: what the nodes were drawn from.
-        parents: `[B, N]`, the node each node follows, -1 for the last committed token; None for a
-            chain.
+        parents: `[B, N]`, the node each follows, -1 for the last committed token; None for a chain.
         noise: the noise the payload was made from, where the target or a rejection re-uses it.
-        positions: of every node in the output `[B, N]`, for rules that go by the grid.
-        bounds: of a tree, what the host knows of its shape: levels and most children of a node
-            (those beyond are not tried).
-        faulty: rows `[B]` that held what can't be, or laws that are none; None: nobody looked.
-        calls, read: calls of the target that drafting took, and tokens a row in them.
+        positions: of nodes in the output `[B, N]`, for rules that ask where on the grid one lies.
+        bounds: of a tree, levels and most children of a node, on the host; more are not tried.
+        faulty: rows `[B]` with what can't be, or laws that are none; None: nobody saw its laws.
+        calls, read: whole calls of the target that drafting took, and tokens a row in them.
         states: of the draft model, that the nodes were drawn from `[B, N, D]`; or None.
         pending: on the host, rows that draft on in the next round, without nodes in this one.
+        sound: of a tree, nodes `[B, N]` that count; what follows others does not stand. None: all.
+        checked: its tensors that need no check, by how they were made.
     """
 
     tokens: Tensor
@@ -164,7 +164,10 @@ class Draft:
     read: int = 0
     states: Tensor | None = None
     pending: list[bool] | None = None
+    sound: Tensor | None = None
+    checked: tuple[Tensor, ...] = ()
     _ancestors: tuple[Tensor | None, Tensor] | None = field(default=None, init=False, repr=False)
+    _live: tuple[Tensor, Tensor] | None = field(default=None, init=False, repr=False)
 
     @property
     def levels(self) -> int:
@@ -185,38 +188,40 @@ class Draft:
 
     def live(self) -> Tensor:
         """True for real nodes, `[B, N]`."""
-        nodes = torch.arange(self.nodes, device=self.lengths.device)
-        return nodes < self.lengths[:, None]
+        if self._live is None or self._live[0] is not self.lengths:
+            self._live = self.lengths, self._numbers < self.lengths[:, None]
+        return self._live[1] if self.sound is None else self._live[1] & self.sound
+
+    @property
+    def _numbers(self) -> Tensor:
+        return torch.arange(self.nodes, device=self.lengths.device)
 
     def depths(self) -> Tensor:
         """Offset of every node's position from the first drafted position, `[B, N]`."""
-        nodes = torch.arange(self.nodes, device=self.lengths.device)
         if self.parents is None:
-            return nodes.expand(len(self.lengths), -1)
+            return self._numbers.expand(len(self.lengths), -1)
         return self.ancestors().sum(-1) - 1
 
     def reach(self) -> Tensor:
         """Depth of each row's real nodes: tokens ahead, `[B]`."""
         if self.parents is None or not self.nodes:
             return self.lengths
-        return ((self.depths() + 1) * self.live()).amax(1)
+        return (self.ancestors().sum(-1) * self.live()).amax(1)
 
     def ancestors(self) -> Tensor:
         """`[B, N, N]`, True where node m is node n or one that node n descends from."""
-        if self._ancestors is None or self._ancestors[0] is not self.parents:
-            self._ancestors = self.parents, self._find_ancestors()
-        return self._ancestors[1]
-
-    def _find_ancestors(self) -> Tensor:
-        rows, nodes = len(self.lengths), self.nodes
-        line = torch.eye(nodes, dtype=torch.bool, device=self.lengths.device).repeat(rows, 1, 1)
+        if self._ancestors and self._ancestors[0] is self.parents:
+            return self._ancestors[1]
+        line = torch.eye(self.nodes, device=self.lengths.device)
         if self.parents is None:
-            return torch.ones_like(line).tril()
-        jump, reach = self.parents, 1  # the ancestor so many levels up, -1 beyond the root
-        while reach < self.levels:  # every pass reaches twice as far up
-            index, below = jump.clamp_min(0), jump >= 0
-            line = line | (line.gather(1, index[..., None].expand_as(line)) & below[..., None])
-            jump, reach = torch.where(below, jump.gather(1, index), -1), 2 * reach
+            line = torch.ones_like(line).tril().repeat(len(self.lengths), 1, 1)
+        else:  # powers of the matrix of parents: ancestors so many levels up
+            power = (self.parents[..., None] == self._numbers).float()
+            line, reach = line + power, 2
+            while reach < self.levels:  # every pass reaches twice as far up
+                power = power @ power
+                line, reach = torch.baddbmm(line, power, line), 2 * reach
+        self._ancestors = self.parents, (line := line > 0)
         return line
 
 
@@ -299,8 +304,7 @@ class Scores:
         """The law `[B, N, V]` by which each node is judged: the one after its parent."""
         if draft.parents is None:
             return self.probs[:, : draft.nodes]
-        index = (draft.parents + 1)[..., None].expand(-1, -1, self.probs.shape[-1])
-        return self.probs.gather(1, index)
+        return self.probs.take_along_dim((draft.parents + 1)[..., None], dim=1)
 
 
 @dataclass
@@ -309,14 +313,12 @@ class Verdict:
 
     Attributes:
         accepted: kept nodes per row `[B]`.
-        emitted: tokens that join the output `[B, N + 1]`: the kept ones in order, then one
-            recovered or bonus token; filling after `counts`. Of a local rule `[B, K]`, all that
-            `counts` says.
+        emitted: tokens that join the output `[B, N + 1]`: the kept ones in order, a recovered or
+            bonus token, filling. Of a local rule `[B, K]`, all that `counts` says.
         last: that recovered or bonus token `[B, 1]`.
         counts: emitted tokens per row `[B]`; 0 where a unit is still being drafted or drawn.
-        keep: of a local rule, nodes `[B, N]` that stand where they are; the others were drawn anew
-            in their places, all at once, and the target draws them again in turn. None for rules
-            that keep a prefix or a path.
+        keep: of a local rule, nodes `[B, N]` that stand; the others were drawn anew in their
+            places, and the target draws them again in turn. None: a prefix or a path stands.
         guessed: `[B]`, 1: a drafter had guessed `last`, -1: its guess fell, 0: none; or None.
         path: kept nodes in order `[B, K]`, padded by repeating; None where node n is n-th (chains).
         calls, target_tokens: what drawing again in turn took, per row, on the host.
@@ -336,13 +338,11 @@ class Verdict:
         """Numbers of the laws `[B, K]` that the emitted tokens were judged by, see `Scores`.
 
         Of a rule that keeps a prefix or a path: 0 is behind the last committed token, n + 1 behind
-        node n. The last one, which recovers or is a bonus, was drawn by the law behind the last
-        kept node.
+        node n; what recovers or is a bonus has the law behind the last kept node.
         """
         kept = self.path
         if kept is None:
-            kept = torch.arange(draft.nodes, device=draft.lengths.device)
-            kept = kept.expand(len(draft.lengths), -1)
+            kept = draft._numbers.expand(len(draft.lengths), -1)
         return torch.nn.functional.pad(kept + 1, (1, 0))
 
 

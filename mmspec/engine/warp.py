@@ -49,5 +49,6 @@ class Warp:
 def _largest(x: Tensor, k: int) -> Tensor:
     """The k-th largest entry of each row of `x [..., V]`: `[..., 1]`."""
     if x.device.type == "cpu":  # a partition is quicker than a sorted top k
-        return torch.from_numpy(np.partition(x.detach().numpy(), -k, axis=-1)[..., -k, None])
+        x = x.detach() if x.requires_grad else x
+        return torch.from_numpy(np.partition(x.numpy(), -k, axis=-1)[..., -k, None])
     return x.topk(k, dim=-1, sorted=True).values[..., -1:]

@@ -11,12 +11,13 @@ from torch import Tensor
 from ..engine.cache import KVCache
 from ..engine.draft import Context, Draft
 from ..errors import InputError
-from .call_masks import additive, causal_mask, prefix_mask, tree_mask
+from .call_masks import CausalMasks, additive, prefix_mask, tree_mask, tree_of_one
 from .costed import Costed
 from .decoders import Decoder, PlacedDecoder
+from .prefill import chunks
 from .reach import Reach, most_back
 from .running_rows import LayersOfRows, RunningRows
-from .setting import Setting
+from .setting import Setting, with_forced
 
 
 class GuidedDecoder(Costed):
@@ -74,16 +75,7 @@ class GuidedDecoder(Costed):
         self.reserve(setting.scratch)
 
     def again(self) -> tuple[Decoder, Setting]:
-        """Parts that another network over the same prompt is made of, entry for entry.
-
-        Raises:
-            InputError: some of the prompt's entries are not kept.
-        """
-        if self.compact:
-            raise InputError(
-                "the network reads a prompt of which draft_cache or target_cache keeps some "
-                "entries, and this method reads them all; leave that out, or use method 'draft'"
-            )
+        """Parts that another network over the same prompt is made of, entry for entry."""
         return self.decoder, self.setting
 
     def reserve(self, scratch: int) -> None:
@@ -94,6 +86,7 @@ class GuidedDecoder(Costed):
         # scratch slots past the grid are never kept; any rotation will do
         self.keys = torch.arange(self.slots, device=self.prefix.device)
         self.rotary = self._rotary[self.keys.clamp_max(len(self._rotary) - 1)]
+        self.causal = CausalMasks(self.slots, self.prefix.dtype, self.prefix.device)
         self.back = None if self.returns else most_back(scratch)
         self.reach = Reach([self.offset] * self.running.rows)
         self.cache: KVCache | None = None
@@ -152,15 +145,19 @@ class GuidedDecoder(Costed):
         """Read some rows' prefix from column `first` on; the hidden states `[R', n, D]`."""
         assert self.cache is not None
         # of groups the last column is read too, and by a call once more
-        keys = self.keys[: (length := self.offset - (not self.grouped))]
-        allowed = keys <= keys[first:, None]
-        if self.padded or self.grouped:
-            allowed = prefix_mask(allowed, self.pads[lines], self.groups[lines, :length])
-        mask = additive(allowed, self.prefix.dtype)
-        x, rotary = self._prefilled(length)[lines, first:], self.rotary[first:length]
-        where = self.cache.lines(lines), first, length, mask
-        hidden = self.decoder.states(self.decoder.forward(x, rotary, *where, head=False))
-        return hidden[:, : self.offset - 1 - first]
+        length, cache = self.offset - (not self.grouped), self.cache.lines(lines)
+        x, groups = self._prefilled(length)[lines], self.groups[lines, :length]
+        hidden = []
+        told = self.setting.prefill_chunk, groups if self.grouped else None
+        for begin, end in chunks(first, length, *told):
+            allowed = self.keys[:end] <= self.keys[begin:end, None]
+            if self.padded or self.grouped:
+                allowed = prefix_mask(allowed, self.pads[lines], groups[:, :end])
+            mask = additive(allowed, self.prefix.dtype)
+            where = self.rotary[begin:end], cache, begin, end, mask
+            hidden.append(self.decoder.states(self.decoder.forward(x[:, begin:end], *where, False)))
+        read = hidden[0] if len(hidden) == 1 else torch.cat(hidden, dim=1)
+        return read[:, : self.offset - 1 - first]
 
     def _clear(self) -> None:
         """Begin with an empty cache; all rows run."""
@@ -206,8 +203,9 @@ class GuidedDecoder(Costed):
         alone; None: every row all of them.
         """
         assert self.cache is not None, "start() comes first"
-        places = self._places(start, tokens.shape[1], None)
-        x = self._embedded(tokens, places < 0 if min(start) < 0 else None)
+        # position -1 is a column of the prefix, which has no token
+        condition = self._places(start, tokens.shape[1], None) < 0 if min(start) < 0 else None
+        x = self._embedded(tokens, condition)
         if draft is not None and (draft.parents is None or not draft.nodes):
             draft = None  # a chain is what the mask says by itself
         at = None if self.forced is None else self._places(start, tokens.shape[1], draft)
@@ -226,9 +224,13 @@ class GuidedDecoder(Costed):
         n, running = x.shape[1], [start[sample] for sample in self.running.left]
         count, places = n if draft is None else draft.nodes + 1, [self.offset + s for s in start]
         self.reach.call(places, count)
-        if draft is None and not self.padded and min(running) == max(running):
-            slot, end = self.offset + running[0], self.offset + running[0] + n
-            mask = None if n == 1 else causal_mask(self.keys[:end], slot, x.dtype)
+        level = not self.padded and min(running) == max(running)
+        if level and (draft is None or len(start) == 1):
+            end, slot = self.offset + running[0] + count, self.offset + running[0] + count - n
+            if draft is not None:
+                turns, seen = tree_of_one(draft, places[0], n, x.dtype)
+                return self._call(x, self.rotary[turns], slot, end, seen, use)
+            mask = None if n == 1 else self.causal.of(slot, n)
             return self._call(x, self.rotary[slot:end], slot, end, mask, use)
         first = torch.tensor(places, device=x.device)[:, None]
         slots, length = first + self.keys[count - n : count], max(running) + self.offset + count
@@ -268,7 +270,7 @@ class GuidedDecoder(Costed):
 
     def _embedded(self, tokens: Tensor, condition: Tensor | None) -> Tensor:
         """Inputs `[R, n, D]`: of tokens `[B, n]`, or the prefix's last column where `condition`."""
-        x = self.decoder.embed(tokens.repeat(self.copies, 1))
+        x = self.decoder.embed(tokens if self.copies == 1 else tokens.repeat(self.copies, 1))
         if condition is not None:
             x = torch.where(condition.repeat(self.copies, 1)[..., None], self.prefix[:, -1:], x)
         return x
@@ -284,17 +286,11 @@ class GuidedDecoder(Costed):
         laws = self._warped(self.running.of_all(out))
         if self.forced is None or positions is None:
             return laws
-        token, vocab = self.forced[positions + 1], len(self.decoder.embeddings)
-        point = F.one_hot(token.clamp_min(0), vocab).to(laws)
-        return point.where((token >= 0)[..., None], F.pad(laws, (0, vocab - laws.shape[-1])))
+        return with_forced(laws, self.forced[positions + 1], len(self.decoder.embeddings))
 
     def _warped(self, logits: Tensor) -> Tensor:
         """Laws `[B, n, V]` of logits `[R, n, V]`, under guidance."""
-        if self.scale is not None:
-            rows = len(logits) // 2
-            if self.setting.normalized:
-                logits = logits.log_softmax(-1, torch.promote_types(logits.dtype, torch.float32))
-            logits = torch.lerp(logits[rows:], logits[:rows], self.scale)
+        logits = self.setting.guided(logits)
         self.raw = logits if self.ranked else None
         return self.warp(logits)
 
@@ -314,9 +310,13 @@ class GuidedDecoder(Costed):
             length: slots that are read.
             mask: which of them each input may read `[B, n, length]`.
         """
-        copies = len(x) // len(slots)
-        slots, turns, mask = (t.repeat(copies, *[1] * (t.ndim - 1)) for t in (slots, turns, mask))
-        mask = additive(mask & (self.keys[:length] >= self.pads[:, None, None]), x.dtype)[:, None]
+        copies, same = len(x) // len(slots), turns is slots
+        if copies > 1:
+            slots, mask = slots.repeat(copies, 1), mask.repeat(copies, *[1] * (mask.ndim - 1))
+            turns = slots if same else turns.repeat(copies, 1)
+        if self.padded:
+            mask = mask & (self.keys[:length] >= self.pads[:, None, None])
+        mask = additive(mask, x.dtype)[:, None]
         return self._call(x, self.rotary[turns], slots, length, mask, use)
 
     def _call(
@@ -340,6 +340,10 @@ class GuidedDecoder(Costed):
     def keep(self, start: list[int], path: Tensor) -> None:
         """Move the nodes of `path [B, K]` behind the root, as the chain that was kept."""
         assert self.cache is not None
+        if len(start) == 1:  # its copies lie alike
+            slot = self.offset + start[0] + 1
+            self.cache.gather(path + slot, self.keys[None, slot : slot + path.shape[1]])
+            return
         first = torch.tensor(start, device=path.device)[:, None] + self.offset + 1
         both = first + path, first + self.keys[: path.shape[1]]
         source, target = (self.running.of(slots.repeat(self.copies, 1)) for slots in both)

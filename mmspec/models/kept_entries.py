@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -112,6 +112,13 @@ class KeptDecoder(GuidedDecoder):
         self.offset, self.padded = most + 1, bool(self._pads.any())
         self._sit(self.running.samples)
         self.reserve(setting.scratch)
+
+    def again(self) -> NoReturn:
+        """Raise an `InputError`: another network would read entries that are not there."""
+        raise InputError(
+            "the network reads a prompt of which draft_cache or target_cache keeps some entries, "
+            "and this method reads them all; leave that out, or use method 'draft'"
+        )
 
     def reserve(self, scratch: int) -> None:
         super().reserve(scratch)

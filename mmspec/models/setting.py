@@ -6,7 +6,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
+
+from .prefill import PREFILL_CHUNK
 
 
 class Setting(NamedTuple):
@@ -29,6 +32,7 @@ class Setting(NamedTuple):
             logits: the law is the same, and what is added to its logits may be told from it.
         both_ways: groups of the prefix's columns `[S, T]`: those of one group read each other, also
             those behind them; below 0: of none. None: there is no group.
+        prefill_chunk: most columns of the prefix that a call reads, see `prefill.chunks`.
     """
 
     prefix: Tensor
@@ -42,6 +46,16 @@ class Setting(NamedTuple):
     at_once: int | None = None
     normalized: bool = False
     both_ways: Tensor | None = None
+    prefill_chunk: int = PREFILL_CHUNK
+
+    def guided(self, logits: Tensor) -> Tensor:
+        """Logits `[B, n, V]` under guidance, of all rows' logits `[R, n, V]`."""
+        if self.scale is None:
+            return logits
+        if self.normalized:
+            logits = logits.log_softmax(-1, torch.promote_types(logits.dtype, torch.float32))
+        conditional, unconditional = logits.chunk(2)
+        return torch.lerp(unconditional, conditional, self.scale)
 
     def columns(self) -> tuple[int, Tensor, Tensor, Tensor]:
         """Number of columns that are padding in every row, and what stands behind them.
@@ -55,3 +69,9 @@ class Setting(NamedTuple):
         if groups is None:
             groups = torch.full_like(blanks, -1, dtype=torch.long)
         return blank, self.prefix[:, blank:], blanks[:, blank:].sum(1), groups[:, blank:]
+
+
+def with_forced(laws: Tensor, forced: Tensor, vocab: int) -> Tensor:
+    """Laws over `vocab` tokens, of `laws [B, n, V]`; a point mass at `forced [B, n]`, -1: none."""
+    point = F.one_hot(forced.clamp_min(0), vocab).to(laws)
+    return point.where((forced >= 0)[..., None], F.pad(laws, (0, vocab - laws.shape[-1])))

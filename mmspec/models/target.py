@@ -89,10 +89,11 @@ class TokenTarget:
         if draft.nodes:
             inputs = torch.cat([inputs, draft.tokens], dim=1)
         laws = self.model.extend(inputs, start, draft)
-        hidden = self.model.hidden if self.model.watched else None
-        hidden = None if hidden is None else hidden[:, width:]
-        logits = None if self.model.raw is None else self.model.raw[:, width:]
-        return Scores(laws[:, width:], hidden, calls, missing, logits)
+        hidden, logits = self.model.hidden if self.model.watched else None, self.model.raw
+        if width:
+            laws = laws[:, width:]
+            hidden, logits = (x if x is None else x[:, width:] for x in (hidden, logits))
+        return Scores(laws, hidden, calls, missing, logits)
 
     @staticmethod
     def _tokens_to_read_again(context: Context, width: int) -> tuple[Tensor, list[int]]:

@@ -66,6 +66,8 @@ def unread(tokens: Tensor, ends: list[int], known: list[int]) -> tuple[Tensor, l
     """Tokens of a row's first `ends[b]` that are unread, see `catch_up`; one at least."""
     width = max(1, *(end - k for end, k in zip(ends, known, strict=True)))
     start = [max(-1, end - width) for end in ends]
+    if start[0] >= 0 and min(start) == max(start):  # all rows from one place on
+        return tokens[:, start[0] : start[0] + width], start
     positions = torch.tensor(start, device=tokens.device)[:, None]
     positions = positions + torch.arange(width, device=positions.device)
     return tokens.gather(1, positions.clamp_min(0)), start

@@ -16,6 +16,7 @@ from ...engine.draft import Context
 from ...errors import InputError
 from ...models.guided import GuidedDecoder
 from ...models.kept_entries import Keeping, KeptDecoder
+from ...models.prefill import PREFILL_CHUNK
 from ...models.setting import Setting
 from ...models.transformers.cache_view import CACHE_NAMES
 from ...models.transformers.emitted_scores import EmittedScores
@@ -42,6 +43,7 @@ class Request:
             largest is taken of.
         drafted: the first for drafts.
         scores, logits: take what `output_scores` and `output_logits` ask for; None: nobody asks.
+        prefill_chunk: most tokens of the prompt that a call reads.
         keeps: whether the cache of all rows is asked for.
         ranked: the same, and of a greedy output the law that it takes the largest of, for drafts of
             the likeliest tokens.
@@ -69,6 +71,10 @@ class Request:
         self.ids, self.given, self.own, self.at_once = ids.to(device), given, own, at_once
         self.limit = stops.length - ids.shape[1]
         self.greedy = not config.do_sample
+        chunk = getattr(config, "prefill_chunk_size", None)
+        if chunk is not None and chunk < 1:
+            raise InputError(f"prefill_chunk_size must be 1 or more, not {chunk}")
+        self.prefill_chunk = PREFILL_CHUNK if chunk is None else int(chunk)
         told_to = self.ids, stops.eos
         self.law = self.judged = ProcessedLaw(processors, self.greedy, *told_to)
         if self.greedy and soft:
@@ -182,6 +188,7 @@ class Request:
             at_once=self.at_once,
             normalized=self.law.looks or self.scores is not None,
             both_ways=prompt.both_ways,
+            prefill_chunk=self.prefill_chunk,
         )
         if keeping is not None:
             return KeptDecoder(decoder, setting, keeping)

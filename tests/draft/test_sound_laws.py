@@ -26,6 +26,7 @@ from mmspec.engine.accept.block import BlockRule
 from mmspec.engine.accept.kseq import KSeqRule
 from mmspec.engine.accept.recursive import RecursiveRule
 from mmspec.engine.accept.token import TokenRule
+from mmspec.engine.accept.tree import children, walk
 from mmspec.engine.coins import ProductionCoins
 from mmspec.engine.draft import Draft
 from mmspec.engine.laws import Categorical, OneHot, WithoutReplacement
@@ -123,16 +124,18 @@ def test_a_chain_ends_in_front_of_a_fault():
 
 
 def test_a_tree_loses_a_branch():
-    """Node 1 fails: 3 hangs below it, 4 below that; 0, 2 and 5 stay, in their order."""
+    """Node 1 fails: 3 hangs below it, 4 below that; 0, 2 and 5 stay where they are."""
     parents = torch.tensor([[-1, -1, 0, 1, 3, 2]])
     laws = torch.rand(1, 6, VOCAB)
     draft = Draft(torch.arange(6)[None], torch.tensor([6]), WithoutReplacement(laws), parents)
     good = torch.tensor([[True, False, True, True, True, True]])
     left = sound.without_faults(draft, good)
-    assert left.lengths.tolist() == [3]
-    assert left.tokens[0, :3].tolist() == [0, 2, 5]
-    assert left.parents[0].tolist() == [-1, 0, 1, -1, -1, -1]
-    assert torch.equal(left.law.probs[0, :3], laws[0, [0, 2, 5]])
+    assert left.live().tolist() == good.tolist()
+    below = children(left)
+    assert below[0, :, 0].tolist() == [0, 2, 3, 5, 4, -1, -1]
+    # what the root's children lead to is all that can stand
+    reached, *_ = walk(left, below, torch.ones(1, 6, dtype=torch.bool))
+    assert reached[0, :2].tolist() == [0, 2]
 
 
 # --- exact by enumeration -------------------------------------------------------------------------
@@ -262,7 +265,8 @@ class Unseen:
         draft = self.drafter.propose(context, budget, coins)
         even = (draft.law.probs == 1 / VOCAB).all(-1, keepdim=True)
         law = type(draft.law)(torch.where(even, self.damage, draft.law.probs))
-        return replace(draft, law=law, faulty=None)
+        lengths = torch.tensor(budget) if draft.parents is None else draft.lengths
+        return replace(draft, law=law, lengths=lengths, faulty=None)
 
     def observe(self, context, draft, scores, verdict) -> None:
         self.drafter.observe(context, draft, scores, verdict)

@@ -21,7 +21,7 @@ from toys import EXACT, Table, TableModel, TableTarget, composed, distance
 
 from mmspec.draft.draft_model import ModelDrafter
 from mmspec.engine.accept.block import BlockRule
-from mmspec.engine.accept.chain import recovered_verdict
+from mmspec.engine.accept.chain import ratios, recovered_verdict
 from mmspec.engine.accept.in_turn import SiblingRule
 from mmspec.engine.accept.recursive import RecursiveRule
 from mmspec.engine.accept.token import TokenRule
@@ -47,9 +47,9 @@ LINES = [
     (
         "the ratio is upside down",
         TokenRule,
-        TokenRule,
-        "prob = prob / token_probs(q, draft.tokens)",
-        "prob = token_probs(q, draft.tokens) / prob",
+        ratios,
+        "found / q.gather(-1, index)",
+        "q.gather(-1, index) / found",
     ),
     (
         "the ratio is not bounded by 1 on the way",

@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from ...engine.accept.chain import pick, token_probs
+from ...engine.accept.chain import pick, ratios
 from ...engine.coins import RoundCoins
 from ...engine.draft import Context, Draft, Scores, Verdict
 from ...engine.laws import Categorical
@@ -61,7 +61,7 @@ class CoupledJacobiDrafter(JacobiDrafter):
 
         Entries of row b from `lengths[b]` on do not matter.
         """
-        return coins.accept(token_probs(laws, tokens) / token_probs(q, tokens), lengths)
+        return coins.accept(ratios(laws, q, tokens), lengths)
 
 
 def settled(

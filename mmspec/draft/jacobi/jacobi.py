@@ -68,7 +68,8 @@ class JacobiDrafter:
                 laws = torch.where(known[..., None], past, laws)
         laws = self.entering(context, laws, new.expand(context.rows, -1))
         tokens = self.redraw(context, laws, index, coins)
-        return Draft(tokens, self._lengths, Categorical(laws))
+        # the target's own laws: where one is none, the target's fault stops the generation
+        return Draft(tokens, self._lengths, Categorical(laws), checked=(tokens, laws))
 
     def entering(self, context: Context, laws: Tensor, new: Tensor) -> Tensor:
         """The laws `[B, W, V]` of a window that positions enter: those that are `new [B, W]`."""

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ...engine.accept.chain import pick, token_probs
+from ...engine.accept.chain import pick, ratios
 from ...engine.coins import RoundCoins
 from ...engine.draft import Context, Draft, Scores, Verdict
 from ...engine.laws import Categorical
@@ -96,9 +96,7 @@ class RefinedJacobiDrafter(ProactiveDrafter):
                 corrected = corrected / corrected.sum(-1, keepdim=True)
                 after = torch.where(foreseen[..., None], corrected, now)
             own = InnerCoins(coins, 1 + number)
-            stays = own.accept(
-                token_probs(after, tokens) / token_probs(law, tokens), window.lengths
-            )
+            stays = own.accept(ratios(after, law, tokens), window.lengths)
             tokens, law = settled(after, law, tokens, stays, own), after
         self._read = self._laws_at(context, tokens)[0]
         draft = Draft(tokens, window.lengths, Categorical(law))

@@ -13,7 +13,7 @@ from ...engine.laws import OneHot
 from ...methods.parts.shared import Siblings
 from ...models.token_model import TokenModel
 from ..draft_model import TreeModelDrafter
-from ..sound_laws import mended
+from ..sound_laws import mended, sound
 from .shape import renumbered
 from .siblings import draw_siblings, law_of_siblings, outlook
 
@@ -65,47 +65,63 @@ class DynamicTreeDrafter(TreeModelDrafter):
         read = read_parents = context.tokens[:, :0]  # nodes that get children: the model's tree
         offset = -1  # where the last level of that begins; at first it is the root
         likely = above.new_zeros(context.rows, 1)  # [B, F], log
-        tokens = parents = context.tokens[:, :0]
-        values, levels = above.new_zeros(context.rows, 0), []
-        laws: list[Tensor] = []
-        good: list[Tensor] = []
+        tokens, parents, values = list[Tensor](), list[Tensor](), list[Tensor]()
+        laws, are_laws = list[Tensor](), list[Tensor]()
+        levels: list[int] = []
+        drawn = self.siblings != "top"
+        root = [b - 1 for b in context.base]
         for level in range(1, depth + 1):
-            first = tokens.shape[1]
-            above, are_laws = mended(above)  # whose value is NaN would come first
-            good.append(are_laws)
+            first = len(levels)
+            if drawn:
+                above, known = mended(above)  # whose value is NaN would come first
+                are_laws.append(known)
+            laws.append(above)
             chosen = draw_siblings(above, self.width, self.siblings, coins, first)  # [B, F, K]
             q = above.gather(2, chosen)
-            value = likely[..., None] + outlook(q, self.siblings).log()
-            own = likely[..., None] + q.log()
-            # what repeats an elder sibling, or rounding, would make it likelier than its place
-            own = torch.minimum(own, value).flatten(1)
-            laws.append(above.repeat_interleave(self.width, 1))
-            tokens = torch.cat([tokens, chosen.flatten(1)], dim=1)
-            parents = torch.cat([parents, frontier.repeat_interleave(self.width, 1)], dim=1)
-            values = torch.cat([values, value.flatten(1)], dim=1)
+            if drawn:
+                own = (likely[..., None] + q.log()).flatten(1)
+                value = (likely[..., None] + outlook(q, self.siblings).log()).flatten(1)
+                # what repeats an elder sibling, or rounding, would make it likelier than its place
+                own = torch.minimum(own, value)
+            else:  # chosen by what is no law they may stand anywhere: last
+                own = (likely[..., None] + q.clamp(0, 1).log()).flatten(1)
+                own = value = own.nan_to_num(-torch.inf, neginf=-torch.inf)
+            tokens.append(chosen.flatten(1))
+            parents.append(frontier.repeat_interleave(self.width, 1))
+            values.append(value)
             levels += [level] * own.shape[1]
             if level < depth:
                 best = _largest(own, self.beam)
                 frontier, likely = first + best, own.gather(1, best)
-                read_parents = torch.cat([read_parents, best // self.width + offset], dim=1)
+                above_best = best // self.width + offset
+                read_parents = torch.cat([read_parents, above_best], dim=1)
                 offset = read.shape[1]
-                read = torch.cat([read, chosen.flatten(1).gather(1, best)], dim=1)
+                read = torch.cat([read, tokens[-1].gather(1, best)], dim=1)
                 real = torch.full_like(context.lengths, read.shape[1])
                 tree = Draft(read, real, OneHot(), read_parents, bounds=(level, best.shape[1]))
-                inputs, root = torch.cat([context.last, read], dim=1), [b - 1 for b in context.base]
+                inputs = torch.cat([context.last, read], dim=1)
                 above = self.model.extend(inputs, root, tree)[:, 1 + offset :]
-        level_of = torch.tensor(levels, device=device).expand(context.rows, -1)
-        probs = torch.cat(laws, 1)
-        most = torch.tensor(budget, device=device)[:, None]
-        values = torch.where(level_of <= most, values, -torch.inf)  # too deep for this row
-        kept = _largest(values, self.nodes)
+        found, most = torch.cat(values, 1), torch.tensor(budget, device=device)
+        real = torch.full_like(context.lengths, min(self.nodes, found.shape[1]))
+        if min(budget) < depth:  # the others are too deep for this row
+            below = torch.tensor(levels, device=device) > most[:, None]
+            found = found.masked_fill(below, -torch.inf)
+            real = torch.minimum(real, (~below).sum(1))
+        kept = _largest(found, self.nodes)
+        whole = torch.cat(laws, 1)
+        good = torch.cat(are_laws, 1) if drawn else sound(whole)
+        # of a node's parent, which has as many children as all others
+        probs = pick(whole, kept // self.width) if drawn else whole
+        kept_tokens = torch.cat(tokens, 1).gather(1, kept)
+        kept_parents = renumbered(torch.cat(parents, 1), kept)
         return Draft(
-            tokens.gather(1, kept),
-            (level_of.gather(1, kept) <= most).sum(1),
-            law_of_siblings(pick(probs, kept), self.siblings),
-            renumbered(parents, kept),
+            kept_tokens,
+            real,
+            law_of_siblings(probs, self.siblings),
+            kept_parents,
             bounds=(depth, self.width),
-            faulty=~torch.cat(good, 1).all(1) & (most[:, 0] > 0),
+            faulty=~good.all(1) & (most > 0),
+            checked=(kept_tokens, kept_parents),
         )
 
 

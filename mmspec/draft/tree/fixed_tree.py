@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
 from torch import Tensor
 
@@ -53,4 +51,7 @@ class TreeDrafter(TreeModelDrafter):
                 above = scored[:, ends[level] + 1 :]
         probs = torch.cat(laws, 1) if laws else torch.zeros(0)
         draft = self.shape.draft(tokens, law_of_siblings(probs, self.siblings), budget)
-        return replace(draft, faulty=faults(torch.cat(good, 1), draft)) if laws else draft
+        if laws:
+            draft.faulty = faults(torch.cat(good, 1), draft)
+        draft.checked += (tokens,)
+        return draft

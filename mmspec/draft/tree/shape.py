@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,6 +15,8 @@ from torch import Tensor
 from ...engine.draft import Context, Draft
 from ...engine.laws import Law, OneHot
 from ...methods.static_trees import Children, StaticTree, children_of
+
+_KEPT = 64  # drafts whose ancestors are known: by levels, rows and how deep each row goes
 
 
 @dataclass(frozen=True)
@@ -25,6 +29,7 @@ class TreeShape:
 
     widths: tuple[int, ...]
     tree: StaticTree = "full"
+    _made: dict[Any, Draft] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @cached_property
     def children(self) -> Children:
@@ -54,13 +59,19 @@ class TreeShape:
         rows, nodes = tokens.shape
         levels = self.ends.index(nodes)
         real = [self.ends[min(depth, levels)] for depth in depths or [levels] * rows]
-        return Draft(
-            tokens,
-            torch.tensor(real, device=tokens.device),
-            law,
-            self.parents[:nodes].to(tokens.device).expand(rows, -1),
-            bounds=(levels, max(self.widths[:levels], default=1)),
-        )
+        key = nodes, tokens.device, *real
+        if key not in self._made:
+            if len(self._made) > _KEPT:
+                self._made.clear()
+            parents = self.parents[:nodes].to(tokens.device).expand(rows, -1)
+            lengths = torch.tensor(real, device=tokens.device)
+            bounds = levels, max(self.widths[:levels], default=1)
+            made = Draft(tokens, lengths, law, parents, bounds=bounds, checked=(parents,))
+            made.ancestors(), made.live()  # which its copies then know
+            self._made[key] = made
+        draft = copy(self._made[key])
+        draft.tokens, draft.law = tokens, law
+        return draft
 
 
 def draft_of(

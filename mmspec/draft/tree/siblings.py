@@ -22,14 +22,13 @@ def draw_siblings(laws: Tensor, width: int, how: Siblings, coins: RoundCoins, dr
     """
     if how == "top":
         return laws.topk(width, dim=-1).indices
-    chosen = []
+    chosen: list[Tensor] = []
     for k in range(width):
-        x = coins.draw(laws, drawn + k * laws.shape[1])
-        chosen.append(x)
-        if how == "without-replacement":
-            left = laws.scatter(2, x[..., None], 0.0)
-            # a law with fewer tokens than children: the last one is drawn again
-            laws = torch.where((left > 0).any(-1, keepdim=True), left, laws)
+        # a law with fewer tokens than children has none left for the last ones: these get any, and
+        # never stand
+        if k and how == "without-replacement":
+            laws = laws.scatter(2, chosen[-1][..., None], 0.0)
+        chosen.append(coins.draw(laws, drawn + k * laws.shape[1]))
     return torch.stack(chosen, 2)
 
 

@@ -92,7 +92,9 @@ class RecyclingDrafter:
         # nothing is known of what follows no token at all
         rows = zip(budget, context.base, self._told, strict=True)
         depths = [b if base or told else 0 for b, base, told in rows]
-        return self.shape.draft(tokens, OneHot(), depths)
+        draft = self.shape.draft(tokens, OneHot(), depths)
+        draft.checked += (tokens,)  # of the table, which holds no others
+        return draft
 
     def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
         root = self._before(context, context.lengths - verdict.counts)

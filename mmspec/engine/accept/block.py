@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from ..coins import RoundCoins
 from ..draft import Draft, Scores, Verdict
 from ..laws import Contract
-from .chain import chain_laws, pick, prefix_verdict, token_probs
+from .chain import chain_laws, pick, prefix_verdict, ratios
 
 
 class BlockRule:
@@ -40,7 +40,7 @@ class BlockRule:
             # a node whose law is no law is not drafted: the one in front of it is the last
             sound = (~q[..., 0].isnan()).cumprod(1).sum(1)
             draft = replace(draft, lengths=torch.minimum(draft.lengths, sound))
-        moved = (token_probs(p[:, :-1], draft.tokens) / token_probs(q, draft.tokens)).log()
+        moved = ratios(p, q, draft.tokens).log()
         total = moved.cumsum(1)  # [B, N]: log of the product of ratios
         r = (total - total.cummax(1).values.clamp_min(0)).exp()  # r_1 … r_N
         r = torch.cat([torch.ones_like(r[:, :1]), r], dim=1)  # r_0 … r_N

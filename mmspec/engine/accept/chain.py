@@ -32,6 +32,17 @@ def token_probs(probs: Tensor, tokens: Tensor) -> Tensor:
     return probs.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
 
 
+def ratios(p: Tensor, q: Tensor | None, tokens: Tensor) -> Tensor:
+    """p(x) / q(x) of each of `tokens [B, N]`; q is 1 if it is None.
+
+    Args:
+        p, q: laws `[B, N, V]`; of p there may be more.
+    """
+    index = tokens.unsqueeze(-1)
+    found = p.gather(-1, index)
+    return (found if q is None else found / q.gather(-1, index)).squeeze(-1)
+
+
 def accepted_prefix(ok: Tensor, draft: Draft) -> Tensor:
     """Nodes before the first of `ok [B, N]` that is False, `[B]`."""
     return torch.minimum(ok.cumprod(1).sum(1), draft.lengths)
@@ -50,7 +61,7 @@ def prefix_verdict(draft: Draft, accepted: Tensor, token: Tensor) -> Verdict:
     """Keep the first `accepted [B]` nodes and emit `token`, `[B]` or `[B, C]`, after them."""
     emitted = last = token.unsqueeze(1)
     if draft.nodes:
-        at = accepted.view(-1, *[1] * token.ndim).expand_as(last)
+        at = accepted[:, None] if token.ndim == 1 else accepted[:, None, None].expand_as(last)
         emitted = torch.cat([draft.tokens, last], dim=1).scatter_(1, at, last)
     return Verdict(accepted, emitted, last, accepted + 1)
 

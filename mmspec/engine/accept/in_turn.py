@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -12,7 +13,9 @@ from ..draft import Draft, Scores, Verdict
 from ..laws import Categorical, ContractError, OneHot
 from ..laws import WithoutReplacement as Without
 from .chain import pick, prefix_verdict
-from .tree import by_node, children, path_verdict, walk
+from .tree import by_node, children, path_verdict, tokens_of, walk
+
+Turns = tuple[Tensor, Callable[[Tensor], Tensor]]
 
 
 class SiblingRule(ABC):
@@ -47,38 +50,43 @@ class SiblingRule(ABC):
                 f"WithoutReplacement, not {name}"
             )
         table = children(draft)  # [B, S, K]
-        p = scores.probs
-        gone = torch.zeros_like(p, dtype=torch.bool) if isinstance(draft.law, Without) else None
-        probs = []
-        *elder, youngest = table.unbind(2)
-        for child in elder:  # [B, S]
-            x, q = _drawn(draft, child, gone, p)
-            probs.append(self._chance(p, q, x))
-            p = self._after(p, q, x, child)
-            if gone is not None:
-                gone.scatter_(2, x, True)
-        x, q = _drawn(draft, youngest, gone, p)
-        probs.append(self._chance(p, q, x))
-        ok = coins.accept(by_node(torch.stack(probs, 2), table, draft.nodes), draft.lengths)
+        chances, left = self._turns(draft, scores.probs, table)
+        ok = coins.accept(by_node(chances, table, draft.nodes), draft.lengths)
         path, length, slot = walk(draft, table, ok)
+        return path_verdict(draft, path, length, coins.draw(left(slot[:, None])))
 
-        # what the youngest leaves matters only where the way ends
-        end = slot[:, None]
-        p, q, x = pick(p, end), pick(q, end), x.gather(1, end[..., None])
-        rest = self._after(p, q, x, youngest.gather(1, end)).squeeze(1)
-        return path_verdict(draft, path, length, coins.draw(rest))
+    def _turns(self, draft: Draft, p: Tensor, table: Tensor) -> Turns:
+        """How likely each child in `table [B, S, K]` stands once its elders fell, and what is left.
 
-    def _chance(self, p: Tensor, q: Tensor, x: Tensor) -> Tensor:
-        """Probability `[B, S]`, or more than 1, that each slot's child stands once elders fell."""
-        qx = q.gather(2, x)
+        Chances `[B, S, K]` may be more than 1. The function gives the weights `[B, V]` of what is
+        left once all children of the slots `[B, 1]` fell.
+        """
+        x, there = (t.split(1, dim=2) for t in (tokens_of(draft, table), table >= 0))
+        law = _Drawn(draft, table, p)
+        q = law.of(0, x)
+        credits, drawn = [self.credit(p, x[0])], [q.gather(2, x[0])]
+        for k in range(1, len(x)):
+            p = self._after(p, q, x[k - 1], there[k - 1])
+            q = law.of(k, x)
+            credits.append(self.credit(p, x[k]))
+            drawn.append(q.gather(2, x[k]))
+        qx = torch.cat(drawn, 2)
         # more children than tokens: a repeated one has no q left, and never stands
-        return torch.where(qx > 0, self.credit(p, x) / qx, 0.0).squeeze(2)
+        chances = torch.where(qx > 0, torch.cat(credits, 2) / qx, 0.0)
 
-    def _after(self, p: Tensor, q: Tensor, x: Tensor, child: Tensor) -> Tensor:
+        def left(end: Tensor) -> Tensor:
+            # what the youngest leaves matters only where the way ends
+            youngest = x[-1].gather(1, end[..., None]), there[-1].gather(1, end[..., None])
+            return self._after(pick(p, end), pick(q, end), *youngest).squeeze(1)
+
+        return chances, left
+
+    def _after(self, p: Tensor, q: Tensor, x: Tensor, there: Tensor) -> Tensor:
         """The law that is left in every slot once its child fell `[B, S, V]`."""
-        left = normalized(self.left(p, q, x))
+        left = self.left(p, q, x)
+        mass = left.sum(-1, keepdim=True)
         # nothing left: p = q, and a fall has probability 0
-        return torch.where((child >= 0)[..., None] & (left.sum(-1, keepdim=True) > 0), left, p)
+        return torch.where(there & (mass > 0), left / mass, p)
 
 
 def normalized(weights: Tensor) -> Tensor:
@@ -87,11 +95,18 @@ def normalized(weights: Tensor) -> Tensor:
     return weights / torch.where(total > 0, total, 1.0)
 
 
-def _drawn(draft: Draft, child: Tensor, gone: Tensor | None, p: Tensor) -> tuple[Tensor, Tensor]:
-    """Token `[B, S, 1]` of every slot's child (`child [B, S]`) and what it was drawn from."""
-    node = child.clamp_min(0)
-    x = draft.tokens.gather(1, node)[..., None]
-    if not isinstance(draft.law, Categorical | Without):
-        return x, torch.zeros_like(p).scatter_(2, x, 1.0)
-    q = pick(draft.law.probs, node).to(p)
-    return x, q if gone is None else normalized(q.masked_fill(gone, 0.0))
+class _Drawn:
+    """Laws `[B, S, V]` that the children of slots were drawn from, in the type of `p`."""
+
+    def __init__(self, draft: Draft, table: Tensor, p: Tensor) -> None:
+        self._law, self._p = draft.law, p
+        self._nodes = table.clamp_min(0).unbind(2)
+
+    def of(self, k: int, x: Sequence[Tensor]) -> Tensor:
+        """Laws of the k-th children; `x` are the tokens `[B, S, 1]` of all."""
+        if not isinstance(self._law, Categorical | Without):
+            return torch.zeros_like(self._p).scatter_(2, x[k], 1.0)
+        q = pick(self._law.probs, self._nodes[k]).to(self._p)
+        if k == 0 or not isinstance(self._law, Without):
+            return q
+        return normalized(q.scatter(2, torch.cat([*x[:k]], 2), 0.0))

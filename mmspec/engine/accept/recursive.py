@@ -6,10 +6,14 @@ al. 2024 (Sequoia) without; with siblings chosen without chance it is EAGLE-2's 
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
-from ..laws import Contract
-from .in_turn import SiblingRule
+from ..draft import Draft
+from ..laws import Contract, OneHot
+from .chain import pick
+from .in_turn import SiblingRule, Turns
+from .tree import tokens_of
 
 
 class RecursiveRule(SiblingRule):
@@ -25,3 +29,23 @@ class RecursiveRule(SiblingRule):
 
     def credit(self, p: Tensor, x: Tensor) -> Tensor:
         return p.gather(2, x)
+
+    def _turns(self, draft: Draft, p: Tensor, table: Tensor) -> Turns:
+        if not isinstance(draft.law, OneHot):
+            return super()._turns(draft, p, table)
+        # [p − q]+ of a chosen token is p without it: what is left follows from the tokens alone
+        there, x = table >= 0, tokens_of(draft, table)
+        mine = p.gather(2, x) * there
+        if x.shape[2] > 1:
+            equal = (x[..., None] == x[..., None, :]) & there[..., None, :]
+            mine = mine.masked_fill(equal.tril(-1).any(-1), 0)  # taken by an elder
+            mine = mine / (1 - (mine.cumsum(2) - mine)).clamp_min(torch.finfo(mine.dtype).tiny)
+        x = torch.where(there, x, x[..., :1])
+
+        def left(end: Tensor) -> Tensor:
+            rest = pick(p, end)
+            without = rest.scatter(2, pick(x, end), 0.0)
+            use = there[..., :1].gather(1, end[..., None]) & (without.sum(-1, keepdim=True) > 0)
+            return torch.where(use, without, rest).squeeze(1)
+
+        return mine, left

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..coins import RoundCoins
 from ..draft import Draft, Scores, Verdict
 from ..laws import Contract
-from .chain import accepted_prefix, chain_laws, prefix_verdict, recovered_verdict, token_probs
+from .chain import accepted_prefix, chain_laws, prefix_verdict, ratios, recovered_verdict
 
 
 class TokenRule:
@@ -22,8 +22,6 @@ class TokenRule:
         if not draft.nodes:  # plain decoding: one token from p
             return prefix_verdict(draft, draft.lengths, coins.draw(scores.probs[:, 0]))
         q = chain_laws(draft, "token")
-        prob = token_probs(scores.at_nodes(draft), draft.tokens)  # [B, N]
-        if q is not None:
-            prob = prob / token_probs(q, draft.tokens)
+        prob = ratios(scores.probs, q, draft.tokens)  # [B, N]
         accepted = accepted_prefix(coins.accept(prob, draft.lengths), draft)
         return recovered_verdict(draft, scores.probs, q, accepted, coins)

@@ -6,6 +6,7 @@ A slot is a place behind which children stand: slot 0 is the root, slot n + 1 is
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ..draft import Draft, Verdict
@@ -17,18 +18,21 @@ def children(draft: Draft) -> Tensor:
     Siblings keep the order of their nodes; filling nodes are nobody's children, and so are those
     beyond the most that a node may have.
     """
-    rows, nodes = draft.tokens.shape[:2]
-    node = torch.arange(nodes, device=draft.tokens.device)
-    parents = node - 1 if draft.parents is None else draft.parents
-    parents, live = parents.expand(rows, -1), draft.live()
-    most = draft.most_children
-    earlier = (parents[:, :, None] == parents[:, None, :]) & (node[:, None] > node)
-    rank = (earlier & live[:, None]).sum(-1)  # among its siblings
-    tried = live & (rank < most)
-    place = torch.where(tried, (parents + 1) * most + rank, (nodes + 1) * most)
-    table = torch.full((rows, (nodes + 1) * most + 1), -1, device=node.device)
-    table.scatter_(1, place, node.expand(rows, -1))
-    return table[:, :-1].view(rows, nodes + 1, most)
+    nodes, device = draft.nodes, draft.tokens.device
+    parents = draft.parents
+    if parents is None:
+        parents = torch.arange(-1, nodes - 1, device=device).expand(len(draft.lengths), -1)
+    slots = torch.arange(-1, nodes, device=device)[:, None]
+    # the earlier a child stands, the larger is its weight; who is nobody's child has none
+    weight = draft.live() * torch.arange(nodes, 0, -1, device=device)
+    weight = (parents[:, None] == slots) * weight[:, None]  # [B, N + 1, N]
+    found = weight.topk(min(nodes, draft.most_children), dim=2).values
+    return torch.where(found > 0, nodes - found, -1)
+
+
+def tokens_of(draft: Draft, table: Tensor) -> Tensor:
+    """Tokens `[B, N + 1, K]` of the children in `table`; where there is none, any."""
+    return draft.tokens.gather(1, table.clamp_min(0).flatten(1)).view_as(table)
 
 
 def by_node(values: Tensor, table: Tensor, nodes: int) -> Tensor:
@@ -46,15 +50,17 @@ def walk(draft: Draft, table: Tensor, ok: Tensor) -> tuple[Tensor, Tensor, Tenso
         they are `[B]`; and the slot where the way ends `[B]`.
     """
     stands = ok.gather(1, table.clamp_min(0).flatten(1)).view_as(table) & (table >= 0)
-    first = stands.int().argmax(-1, keepdim=True)
-    chosen = torch.where(stands.any(-1), table.gather(2, first).squeeze(2), -1)  # [B, N + 1]
-    here = torch.arange(chosen.shape[1], device=chosen.device)
-    jump = torch.where(chosen >= 0, chosen + 1, here)  # a slot without a chosen child stays
+    most, levels = draft.nodes, draft.levels
+    chosen = torch.where(stands, table, most).amin(-1)  # [B, N + 1], of siblings the first
+    here = torch.arange(most + 1, device=chosen.device)
+    jump = torch.where(chosen < most, chosen + 1, here)  # a slot without a chosen child stays
     way = jump[:, :1]  # slots after 1, 2, … steps from the root; every pass doubles them
-    while way.shape[1] < draft.levels:
-        way, jump = torch.cat([way, jump.gather(1, way)], dim=1), jump.gather(1, jump)
-    way = way[:, : draft.levels]
-    length = (way.diff(dim=1, prepend=torch.zeros_like(way[:, :1])) != 0).sum(1)
+    while way.shape[1] < levels:
+        way = torch.cat([way, jump.gather(1, way)], dim=1)
+        if way.shape[1] < levels:
+            jump = jump.gather(1, jump)
+    way = way[:, :levels]
+    length = (way != F.pad(way, (1, -1))).sum(1)  # steps from slot to slot, at first from the root
     return (way - 1).clamp_min(0), length, way[:, -1]
 
 

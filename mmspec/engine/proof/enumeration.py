@@ -7,6 +7,7 @@ next run. Nothing is sampled and nothing is left out.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Sequence
 from typing import TypeVar
 
@@ -34,7 +35,7 @@ class EnumeratingCoins:
         return all(len(taken) >= len(script) for taken, script in pairs)
 
     def round(self, number: int) -> tuple[RoundCoins, RoundCoins]:
-        return self, self
+        return _Proposals(self), self
 
     def accept(self, prob: Tensor, lengths: Tensor) -> Tensor:
         out = torch.zeros(prob.shape, dtype=torch.bool)
@@ -83,6 +84,20 @@ class EnumeratingCoins:
         taken.append(choice)
         self.probability[row] *= possible.get(choice, 0.0) / total
         return choice
+
+
+class _Proposals(EnumeratingCoins):
+    """The same coins for a drafter, which may draw by what is no law, as the shipped coins do.
+
+    What is drawn then is the last id. The node must not count, or the law that is found is off.
+    """
+
+    def __init__(self, coins: EnumeratingCoins) -> None:
+        self.__dict__ = coins.__dict__
+
+    def _choose(self, row: int, weights: list[float], ids: Sequence[int] = ()) -> int:
+        law = all(0 <= w < math.inf for w in weights) and any(weights)
+        return super()._choose(row, weights, ids) if law else (ids or range(len(weights)))[-1]
 
 
 def enumerate_law(

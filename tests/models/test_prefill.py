@@ -1,0 +1,130 @@
+"""Prompts that are read in chunks: what a call reads is bounded, and nothing else changes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from mmspec.errors import InputError
+from mmspec.models.guided import GuidedDecoder
+from mmspec.models.prefill import PREFILL_CHUNK, chunks
+from mmspec.models.setting import Setting
+from mmspec.models.transformers.prompted import prompted
+from mmspec.models.transformers.tiny import WINDOW, tiny
+from mmspec.pipelines.vlm.generate import enable_speculation
+
+ROWS, CHUNK, AHEAD = (23, 17), 4, 5
+GROUPS = [[-1, 0, 0, 0, 0, 0, -1, -1, 1, 1, -1], [-1, -1, 2, 2, -1, -1, -1, -1, -1, 1, -1]]
+KINDS = {
+    "llama": "rotary positions",
+    "bloom": "ALiBi",
+    "mistral": "a sliding window",
+    "gemma3_text": "windows in some layers",
+    "mamba2": "states alone",
+    "falcon_h1": "states beside attention",
+    "mixtral": "sparse experts",
+}
+
+
+def test_chunks():
+    assert list(chunks(0, 9, 4)) == [(0, 4), (4, 8), (8, 9)]
+    assert list(chunks(3, 9, 4)) == [(3, 7), (7, 9)]
+    assert list(chunks(0, 9, PREFILL_CHUNK)) == [(0, 9)]
+    assert list(chunks(5, 5, 4)) == []
+
+
+def test_no_chunk_cuts_a_group():
+    """Of any row; the first group is longer than a chunk, and is read whole."""
+    groups = torch.tensor(GROUPS)
+    assert list(chunks(0, 11, 4, groups)) == [(0, 1), (1, 6), (6, 10), (10, 11)]
+    assert list(chunks(0, 11, 2, groups)) == [(0, 1), (1, 6), (6, 8), (8, 10), (10, 11)]
+    assert list(chunks(0, 11, 99, groups)) == [(0, 11)]
+
+
+@torch.inference_mode()
+def read(model, chunk: int, groups: torch.Tensor | None = None, drafts: bool = False):
+    """Logits of some tokens behind a ragged prompt, its hidden states, and the calls' sizes."""
+    decoder = prompted(model)
+    generator = torch.Generator().manual_seed(0)
+    width = max(ROWS) if groups is None else groups.shape[1]
+    rows = ROWS if groups is None else (width, width)
+    ids = torch.randint(3, 36, (2, width + AHEAD), generator=generator)
+    mask = torch.arange(width) >= width - torch.tensor(rows)[:, None]
+    prompt = decoder.prompt(ids[:, :width], mask, limit=AHEAD)
+    decoder.place(prompt)
+    setting = Setting(prompt.embedded, mask, None, lambda logits: logits, AHEAD, 0, 4)
+    guided = GuidedDecoder(decoder, setting._replace(both_ways=groups, prefill_chunk=chunk))
+    guided.watched, guided.drafts = True, drafts
+    sizes, forward = [], decoder.forward
+
+    def noted(x, rotary, cache, slots, length, mask, head=True, use=None):
+        sizes.append((x.shape[1], mask.numel(), head))
+        return forward(x, rotary, cache, slots, length, mask, head, use)
+
+    decoder.forward = noted
+    guided.start(2)
+    states, calls = guided.hidden, list(sizes)
+    decoder.forward = forward
+    first = guided.extend(ids[:, width : width + 2], [-1, -1])
+    then = guided.extend(ids[:, width + 2 :], [1, 1])
+    return torch.cat([first, then], 1), states, mask, calls
+
+
+def agree(one, other, close=1e-4) -> bool:
+    """Compare logits, and hidden states of what is no padding."""
+    real = one[2][:, :-1, None]
+    return torch.allclose(one[0], other[0], atol=close) and torch.allclose(
+        one[1] * real, other[1] * real, atol=close
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_chunks_change_nothing_and_bound_a_call(kind):
+    model = tiny(kind)
+    whole, parts = read(model, PREFILL_CHUNK), read(model, CHUNK)
+    assert whole[1].shape == parts[1].shape == (2, max(ROWS) - 1, 32)
+    assert agree(whole, parts)
+    assert [n for n, *_ in whole[3]] == [max(ROWS) - 1]
+    assert [n for n, *_ in parts[3]] == [CHUNK] * 5 + [2]
+    # of keys there are as many as columns, of queries a chunk; no column has logits
+    assert max(size for _, size, _ in parts[3]) <= 2 * CHUNK * max(ROWS)
+    assert not any(head for *_, head in parts[3])
+    assert max(ROWS) > 2 * WINDOW
+
+
+@pytest.mark.parametrize("kind", ["llama", "mistral", "falcon_h1"])
+def test_a_draft_model_reads_in_chunks_too(kind):
+    model = tiny(kind)
+    assert agree(read(model, PREFILL_CHUNK, drafts=True), read(model, CHUNK, drafts=True))
+
+
+def test_groups_are_read_whole():
+    model, groups = tiny("llama"), torch.tensor(GROUPS)
+    whole, parts = read(model, PREFILL_CHUNK, groups), read(model, CHUNK, groups)
+    assert agree(whole, parts)
+    assert not torch.allclose(parts[0], read(model, CHUNK, groups * 0 - 1)[0], atol=1e-4)
+    assert [n for n, *_ in parts[3]] == [1, 5, 4, 1]
+
+
+@pytest.mark.parametrize("method", ["prompt-lookup", "token-recycling"])
+def test_generate_takes_a_size(method, monkeypatch):
+    """The second learns from what follows every token of the prompt."""
+    reads, made = [], GuidedDecoder.start
+
+    def start(self, rows):
+        made(self, rows)
+        reads.append(self.setting.prefill_chunk)
+
+    monkeypatch.setattr(GuidedDecoder, "start", start)
+    ids = torch.randint(3, 36, (1, 20), generator=torch.Generator().manual_seed(0))
+    out = []
+    for size in (None, CHUNK):
+        model = tiny("llama", torch.float64)  # of its own: tables live on
+        enable_speculation(model, method)
+        out.append(model.generate(ids, max_new_tokens=12, prefill_chunk_size=size))
+        out.append(model.speculation_stats.accepted)
+        assert reads[-1] == (size or PREFILL_CHUNK)
+    assert torch.equal(out[0], out[2])
+    assert out[1] == out[3]
+    with pytest.raises(InputError, match="prefill_chunk_size must be 1 or more, not 0"):
+        model.generate(ids, max_new_tokens=2, prefill_chunk_size=0)
