@@ -67,6 +67,7 @@ TESTS: dict[str, tuple[str, int]] = {
     "engine/accept/gaussian/reflection": ("engine/accept/gaussian/reflection", 5),
     "engine/accept/restricted": ("engine/accept/restricted", 3),
     "engine/accept/routing": ("engine/accept/routing", 7),
+    "models/prefill": ("models/prefill", 3),
     "models/step_target": ("models/step_target", 4),
     "engine/accept/token": ("engine/accept/token", 2),
     "engine/accept/tree": ("engine/accept/recursive engine/accept/kseq", 4),
