@@ -59,6 +59,8 @@ TESTS: dict[str, tuple[str, int]] = {
     "engine/accept/in_turn": ("engine/accept/recursive", 3),
     "engine/accept/gaussian/independent": ("engine/accept/gaussian/parts", 1),
     "engine/accept/judge": ("engine/accept/judge", 4),
+    "engine/accept/routed": ("engine/accept/routed draft/routed_blocks", 3),
+    "engine/accept/verify_router": ("engine/accept/routed", 4),
     "engine/accept/kseq": ("engine/accept/kseq", 4),
     "engine/accept/lantern/lantern": ("engine/accept/lantern/lantern", 6),
     "engine/accept/lantern/released": ("engine/accept/lantern/released", 2),

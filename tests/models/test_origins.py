@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import gguf_files
 import pytest
 import texts
 import torch
@@ -19,7 +20,7 @@ from mmspec.pipelines.text.pipeline import TextPipeline
 @pytest.fixture
 def file(tmp_path):
     words = texts.tokenizer()
-    return texts.write_gguf(tmp_path / "tiny.gguf", texts.model(words).float(), words)
+    return gguf_files.write_gguf(tmp_path / "tiny.gguf", texts.model(words).float(), words)
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ def package(monkeypatch, tmp_path):
     home.mkdir(parents=True)
     (home / "__init__.py").write_text("")
     words = texts.tokenizer()
-    texts.write_gguf(home / model.file, texts.model(words).float(), words)
+    gguf_files.write_gguf(home / model.file, texts.model(words).float(), words)
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
     return home / model.file
 

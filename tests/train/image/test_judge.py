@@ -125,13 +125,13 @@ def test_the_target_draws_on_from_a_place(made):
     """With the same coins, what it draws behind its own beginning is its own picture again."""
     told = made.told(made.prompts("train", 3))
     coins = ProductionCoins([1, 2, 3])
-    whole = made.finished_by(made.guided(told), torch.zeros(3, 16).long(), [0, 0, 0], coins)
+    whole = made.finished_by(made.decoder_of(told), torch.zeros(3, 16).long(), [0, 0, 0], coins)
     begun = whole.clone()
     begun[0, 5:], begun[2, 11:] = 0, 0
-    again = made.finished_by(made.guided(told), begun, [5, 16, 11], coins)
+    again = made.finished_by(made.decoder_of(told), begun, [5, 16, 11], coins)
     assert torch.equal(again, whole)
     other = (whole + 1) % 128
-    kept = made.finished_by(made.guided(told), other, [4, 16, 2], coins)
+    kept = made.finished_by(made.decoder_of(told), other, [4, 16, 2], coins)
     assert all(torch.equal(kept[row, :n], other[row, :n]) for row, n in enumerate((4, 16, 2)))
 
 
