@@ -149,7 +149,7 @@ class Draft:
         states: of the draft model, that the nodes were drawn from `[B, N, D]`; or None.
         pending: on the host, rows that draft on in the next round, without nodes in this one.
         sound: of a tree, nodes `[B, N]` that count; what follows others does not stand. None: all.
-        checked: its tensors that need no check, by how they were made.
+        checked: its tensors that need no check: ids below V, laws that are some, earlier parents.
     """
 
     tokens: Tensor

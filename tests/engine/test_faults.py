@@ -13,6 +13,7 @@ from toys import EXACT, Table, TableModel, TableTarget, composed, distance, outp
 from mmspec.draft.draft_model import ModelDrafter
 from mmspec.draft.guarded import GuardedDrafter
 from mmspec.draft.jacobi.jacobi import JacobiDrafter
+from mmspec.draft.tree.dynamic_tree import DynamicTreeDrafter
 from mmspec.draft.tree.fixed_tree import TreeDrafter
 from mmspec.engine.accept.block import BlockRule
 from mmspec.engine.accept.recursive import RecursiveRule
@@ -205,6 +206,18 @@ def test_without_a_fault_nothing_changes(tree, caplog):
     assert own.accepted == stats.accepted
     assert guarded.fault is None
     assert not caplog.records
+
+
+@pytest.mark.parametrize("siblings", ["top", "independent"])
+@pytest.mark.parametrize(
+    ("kind", "sizes"), [(TreeDrafter, [(2, 1, 1)]), (DynamicTreeDrafter, [3, 2, 2, 6])]
+)
+def test_a_draft_model_with_more_tokens(kind, sizes, siblings):
+    """Chosen ids, too, which no laws go with, are looked at."""
+    drafter = kind(TableModel(Table(2 * VOCAB, 41)), *sizes, siblings=siblings)
+    guarded = GuardedDrafter(drafter, VOCAB, 8)
+    finish(guarded, RecursiveRule())
+    assert guarded.fault
 
 
 def test_a_broken_contract_is_not_hidden():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from mmspec.engine.draft import Context
 from mmspec.errors import InputError
 from mmspec.models.guided import GuidedDecoder
 from mmspec.models.prefill import PREFILL_CHUNK, chunks
@@ -90,6 +91,42 @@ def test_chunks_change_nothing_and_bound_a_call(kind):
     assert max(size for _, size, _ in parts[3]) <= 2 * CHUNK * max(ROWS)
     assert not any(head for *_, head in parts[3])
     assert max(ROWS) > 2 * WINDOW
+
+
+@torch.inference_mode()
+def laws(kind: str, chunk: int, how: str) -> torch.Tensor:
+    """Laws behind two samples' prompts of one length, read as `how` says."""
+    decoder = prompted(tiny(kind))
+    generator = torch.Generator().manual_seed(0)
+    rows, width = 4 if how == "guided" else 2, max(ROWS)
+    ids = torch.randint(3, 36, (rows, width + AHEAD), generator=generator)
+    mask = torch.ones(rows, width, dtype=torch.bool)
+    prompt = decoder.prompt(ids[:, :width], mask, limit=AHEAD)
+    decoder.place(prompt)
+    scale = 2.0 if how == "guided" else None
+    setting = Setting(prompt.embedded, mask, scale, lambda x: x, AHEAD, 0, 4, prefill_chunk=chunk)
+    model = GuidedDecoder(decoder, setting)
+    if how == "earlier":
+        other = GuidedDecoder(decoder, setting)
+        other.start(2)
+        model.earlier = other.cache, CHUNK + 1
+    model.start(2)
+    if how == "seated":
+        context = Context.empty(2, AHEAD)
+        context.samples = [0, 0]
+        model.seat(context, [1])
+    return model.extend(ids[:1, width:].repeat(2, 1), [-1, -1])
+
+
+@pytest.mark.parametrize("how", ["guided", "seated", "earlier"])
+@pytest.mark.parametrize("kind", ["llama", "mistral", "falcon_h1"])
+def test_chunks_of_guided_rows_seated_ones_and_what_is_left_to_read(kind, how):
+    whole, parts = (laws(kind, chunk, how) for chunk in (PREFILL_CHUNK, CHUNK))
+    assert torch.allclose(whole, parts, atol=1e-4)
+    if how == "seated":  # the first sample, in the second row as well
+        assert torch.allclose(parts[0], parts[1], atol=1e-4)
+    if how == "earlier":
+        assert torch.allclose(parts, laws(kind, PREFILL_CHUNK, "alone"), atol=1e-4)
 
 
 @pytest.mark.parametrize("kind", ["llama", "mistral", "falcon_h1"])

@@ -121,7 +121,8 @@ class DynamicTreeDrafter(TreeModelDrafter):
             kept_parents,
             bounds=(depth, self.width),
             faulty=~good.all(1) & (most > 0),
-            checked=(kept_tokens, kept_parents),
+            # beside laws, whose width tells that these ids exist
+            checked=(kept_tokens, kept_parents) if drawn else (kept_parents,),
         )
 
 

@@ -53,5 +53,6 @@ class TreeDrafter(TreeModelDrafter):
         draft = self.shape.draft(tokens, law_of_siblings(probs, self.siblings), budget)
         if laws:
             draft.faulty = faults(torch.cat(good, 1), draft)
-        draft.checked += (tokens,)
+        if self.siblings != "top":  # laws go with them, whose width tells that these ids exist
+            draft.checked += (tokens,)
         return draft

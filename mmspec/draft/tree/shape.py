@@ -66,7 +66,8 @@ class TreeShape:
             parents = self.parents[:nodes].to(tokens.device).expand(rows, -1)
             lengths = torch.tensor(real, device=tokens.device)
             bounds = levels, max(self.widths[:levels], default=1)
-            made = Draft(tokens, lengths, law, parents, bounds=bounds, checked=(parents,))
+            # without the law, which would live as long as the shape does
+            made = Draft(tokens, lengths, OneHot(), parents, bounds=bounds, checked=(parents,))
             made.ancestors(), made.live()  # which its copies then know
             self._made[key] = made
         draft = copy(self._made[key])

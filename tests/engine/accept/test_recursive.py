@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -200,6 +202,15 @@ def test_reach_is_the_depth_of_real_nodes():
     assert draft.reach().tolist() == [3, 1, 0, 2]
     assert draft.lengths.tolist() == [8, 2, 0, 4]
     assert Draft(torch.zeros(1, 3).long(), torch.tensor([2]), OneHot()).reach().tolist() == [2]
+
+
+def test_a_shape_keeps_no_laws():
+    """They are as wide as the vocabulary, and there is a shape's draft for every row's depth."""
+    shape, laws = TreeShape((2, 1)), torch.rand(1, 4, 3)
+    draft = shape.draft(torch.zeros(1, 4).long(), Categorical(laws))
+    kept = weakref.ref(laws)
+    del laws, draft
+    assert kept() is None
 
 
 @pytest.mark.parametrize("seed", range(3))
