@@ -17,9 +17,9 @@ SMOOTH = 8  # answers of a point of the curve
 
 ABOUT = (
     "Tokens per call of the target, answer by answer, as the prompts' domain changes. The head "
-    "that learns takes steps between answers at the tokens where its drafts fell (OSD); the frozen "
-    "one is the same head as it was. A table of successors that lives on (token-recycling) learns, "
-    "too, and takes no gradients. Seconds are those of answers and of learning together. "
+    "that learns takes steps between answers at {places} (OSD); the frozen one is the same head as "
+    "it was. A table of successors that lives on (token-recycling) learns, too, and takes no "
+    "gradients. Seconds are those of answers and of learning together. "
     "Intervals: 95 %, by resampling the answers of a row, the same ones for both of a difference."
 )
 
@@ -61,7 +61,9 @@ def online_markdown(record: OnlineRecord) -> str:
     """The page: what was measured, the table and the figure."""
     figure = "![Tokens per call over the answers, the changes of domain marked](online.svg)"
     title, notes = "Drafts as the domain changes", online_notes(record)
-    return benchmark_page(title, ABOUT, online_table(record), figure, notes)
+    fell = "the tokens where its drafts fell"
+    about = ABOUT.format(places=fell if record.lessons.fallen else "all their tokens")
+    return benchmark_page(title, about, online_table(record), figure, notes)
 
 
 def online_figure(record: OnlineRecord) -> str:

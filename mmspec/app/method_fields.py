@@ -110,7 +110,8 @@ class MethodFields:
         return safely(text)
 
     def _listed(self, names: list[str], first: str | None) -> str:
-        return markup.options(method_text.grouped(names, self.tab.modality, first))
+        usual = first if first in PIPELINES[self.tab.modality].first else None
+        return markup.options(method_text.grouped(names, self.tab.modality, usual))
 
     def offered(
         self, model: str, typed: str = "", request: Any = None

@@ -13,11 +13,11 @@ import threading
 import time
 import urllib.request
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
-from ..errors import InputError, absent
+from ..errors import InputError, absent, reason
 from .app import build_app
 from .backend import BusyError, ChatAsked
 from .batcher import BROKEN
@@ -243,19 +243,14 @@ def scaled_out(
     for name, seconds in PATIENCE.items():
         os.environ.setdefault(name, seconds)
     try:
-        with _sigterm_kept():
-            ray.init(address=address, ignore_reinit_error=True, include_dashboard=False)
-        serve.start(http_options={"host": host, "port": port})
-        serve.run(ingress.bind(model), name=NAME, route_prefix="/", blocking=False)
-    except Exception as error:  # of a machine that is too busy, Ray raises it as such
-        _end(address)
-        raise InputError(
-            f"the replicas can't start: {str(error).strip().splitlines()[-1]}"
-        ) from error
-    except BaseException:  # a signal
-        _end(address)
-        raise
-    try:
+        try:
+            with _sigterm_kept():
+                ray.init(address=address, ignore_reinit_error=True, include_dashboard=False)
+            serve.start(http_options={"host": host, "port": port})
+            serve.run(ingress.bind(model), name=NAME, route_prefix="/", blocking=False)
+        except Exception as error:  # of a machine that is too busy, Ray raises it as such
+            last = str(error).strip().rpartition("\n")[2] or reason(error)
+            raise InputError(f"the replicas can't start: {last}") from error
         _check_reachable(host, port)
         yield
     finally:
@@ -295,7 +290,8 @@ def _end(address: str | None) -> None:
     if not ray.is_initialized():  # Serve would start a cluster to look for itself
         return
     if address is not None:
-        serve.delete(NAME)
+        with suppress(RayServeException):  # Serve runs on it no more, or did not start
+            serve.delete(NAME)
         return
     serve.shutdown()
     ray.shutdown()

@@ -52,7 +52,10 @@ def test_a_model_without_a_drafter(page, undrafted, monkeypatch):
     """What drafts is not offered; with nothing left, the page says why in a method's place."""
     tab, nothing = TAB["video"], "this model has no drafter: there is nothing to speculate with"
     page.cache = ModelCache({"video": [undrafted]})
-    assert page.fields(tab).offered("video") == (["x-cache", "random-reuse"], "x-cache")
+    fields = page.fields(tab)
+    assert fields.offered("video") == (["x-cache", "random-reuse"], "x-cache")
+    assert "Recommended" in fields._listed(tab.methods, "sdvg")
+    assert "Recommended" not in fields._listed(["x-cache", "random-reuse"], "x-cache")
     able = ModelCache.methods
     named = ("video", "video")
     monkeypatch.setattr(ModelCache, "methods", lambda *a: [] if a[1:] == named else able(*a))

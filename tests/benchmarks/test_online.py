@@ -77,6 +77,9 @@ def test_the_learner_is_better_and_the_texts_are_the_same(pipe, monkeypatch):
     assert online_table(record).markdown() in text
     assert "cats, answers 1–" in text
     assert "dogs, answers 11–" in text
+    assert "between answers at all their tokens (OSD)" in text
+    record.lessons = Lessons(fallen=True)
+    assert "between answers at the tokens where its drafts fell (OSD)" in online_markdown(record)
     assert "answers: cats, then dogs" in online_figure(record)
 
 

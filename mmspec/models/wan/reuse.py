@@ -112,7 +112,7 @@ class BlockReuse:
     def __init__(self, gate: Gate, most_blocks: int = 1, group: int = 1) -> None:
         self.gate, self.most_blocks, self.group = gate, most_blocks, group
         self.spared = 0
-        self._kept: dict[tuple[float, int], _Kept] = {}
+        self._kept: dict[tuple[float, int, int], _Kept] = {}  # by timestep and layers, from, to
 
     @property
     def nbytes(self) -> int:
@@ -130,8 +130,9 @@ class BlockReuse:
             timestep: of the call; residuals of others are not looked at.
         """
         for first in range(0, layers, self.group):
-            part, key = range(first, min(first + self.group, layers)), (timestep, first)
-            kept, place = self._kept.get(key), Place(block, timestep, first)
+            part = range(first, min(first + self.group, layers))
+            key, place = (timestep, first, part.stop), Place(block, timestep, first)
+            kept = self._kept.get(key)
             if kept is not None and self._fits(kept, place, x):
                 x, self.spared = x + kept.residual, self.spared + len(part)
             else:
@@ -171,7 +172,7 @@ class BlockReuse:
             for place, x, residual in zip(
                 snapshot["reuse.places"].tolist(), inputs, residuals, strict=True
             ):
-                timestep, first, block = place
-                self._kept[timestep, int(first)] = _Kept(int(block), x, residual)
+                timestep, first, end, block = place
+                self._kept[timestep, int(first), int(end)] = _Kept(int(block), x, residual)
         except (KeyError, RuntimeError, ValueError) as error:
             raise InputError("the snapshot's residuals are damaged") from error

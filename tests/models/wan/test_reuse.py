@@ -232,6 +232,19 @@ def test_goes_on_from_a_snapshot_as_if_it_never_stopped():
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("groups", [(3, 1), (1, 3), (9, 2)])
+def test_residuals_are_of_the_same_layers_behind_a_restart(groups):
+    """That of three layers is not added in the place of one, or two layers would count twice."""
+    begun = clips_of(ALWAYS, group=groups[0])
+    grown(begun, 1)
+    rest = clips_of(ALWAYS, group=groups[1])
+    rest.restore(0, begun.snapshot(0))
+    grown(rest, 1, 1)
+    shared = LAYERS - 3 if 3 in groups else 0  # the last layer is a group of its own
+    assert rest.spared() == [2 * shared, 0]
+
+
+@torch.no_grad()
 @pytest.mark.parametrize("kind", ["plain", "text", "first"])
 def test_nothing_to_reuse_behind_a_restart(kind):
     """From a snapshot without residuals, or under another text; a new clip has none either."""
