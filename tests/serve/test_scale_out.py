@@ -221,7 +221,7 @@ def test_the_command_ends_in_good_order(sent, code):
         try:
             assert "The server is at" in process.stdout.readline()
             process.send_signal(sent)
-            _, said = process.communicate(timeout=500)
+            _, said = process.communicate(timeout=180)
         finally:
             process.kill()
     assert process.returncode == code, said
