@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -185,12 +185,20 @@ class SpecConfig:
             InputError: the method does not serve it, or its parts do not go together there.
         """
         faults = []
-        for one in registry.preset(self.method).serves if modality is None else (modality,):
+        for one in self._serves if modality is None else (modality,):
             try:
                 return resolve(self, one)
             except InputError as error:
                 faults.append(error)
         raise faults[0]
+
+    @property
+    def _serves(self) -> Sequence[Modality]:
+        """Modalities of the method whose prompts its compressors shorten; else all of its own."""
+        slots = [(kind, getattr(self, f"{slot}_{kind}")) for kind in AMOUNTS for slot in SLOTS]
+        named = [registry.parts(kind)[name] for kind, name in slots if name is not None]
+        own = registry.preset(self.method).serves
+        return [one for one in own if all(one in part.serves for part in named)] or own
 
     @classmethod
     def schema(cls) -> dict[str, Any]:

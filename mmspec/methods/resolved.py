@@ -303,6 +303,12 @@ def resolve(config: SpecConfig, modality: Modality) -> ResolvedConfig:
                 "draft_compressor and target_compressor shorten pictures that a model sees, and "
                 "this one draws them; leave them out"
             )
+    for cache in filter(None, (config.draft_cache, config.target_cache)):
+        if modality not in registry.CACHES.get(cache).serves:
+            raise InputError(
+                "draft_cache and target_cache choose among the entries of a long prompt, and a "
+                f"model that {PIPELINES[modality].does} has none; leave them out"
+            )
     preset = preset.of.get(modality, preset)
     drafter = registry.DRAFTERS.get(config.drafter or preset.drafter)
     rule = registry.rule(config.rule or preset.rule)
@@ -318,10 +324,4 @@ def resolve(config: SpecConfig, modality: Modality) -> ResolvedConfig:
         config, preset, modality, drafter, rule, length, head, at_work, inner, chosen, options
     )
     check_combination(made, PIPELINES[modality])
-    for cache in filter(None, (config.draft_cache, config.target_cache)):
-        if modality not in registry.CACHES.get(cache).serves:
-            raise InputError(
-                "draft_cache and target_cache choose among the entries of a long prompt, and a "
-                f"model that {PIPELINES[modality].does} has none; leave them out"
-            )
     return made

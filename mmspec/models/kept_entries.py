@@ -189,6 +189,8 @@ class KeptDecoder(GuidedDecoder):
         real, fixed = (self.running.of_samples(each)[lines] for each in self._columns)
         kept = self.running.of_samples(self.kept)[lines]
         most, entries = self.offset - 1, real.shape[1]
+        if not most:  # prompts of one token
+            return
         asks, looked = self._look(lines, ahead) if self.keeping.chooser.looks else (real, {})
         mine, theirs = self.cache.lines(lines), whole.lines(lines)
         for place, (layer, _) in enumerate(decoder.stored):

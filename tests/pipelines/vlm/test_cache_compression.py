@@ -23,6 +23,7 @@ from mmspec.models.transformers.causal import CausalDecoder
 from mmspec.pipelines.vlm.beside import Beside
 from mmspec.pipelines.vlm.generate import SpeculativeGeneration
 from mmspec.pipelines.vlm.memory import Memory
+from mmspec.pipelines.vlm.prompt_caches import Lookahead
 
 PICTURES = [1, 2, 0]
 NAMES = list(parts("cache"))
@@ -210,6 +211,50 @@ def test_a_row_writes_ahead_to_its_own_end(known):
     model.generate(**inputs, max_new_tokens=NEW, do_sample=False, eos_token_id=eos)
     assert model.speculation_stats.lookahead_tokens == wanted
     assert tokens.shape == drafted.shape
+
+
+@pytest.mark.parametrize("family", ["llava", "qwen3_vl", "paligemma", "text"])
+def test_a_prompt_read_in_chunks_keeps_the_same(known, monkeypatch, family):
+    """Of chunks that are shorter than what asks, and of some that are longer."""
+    model, small, inputs, _ = known(family)
+    found = []
+
+    def watched(*given):
+        found.append(best_entries(*given))
+        return found[-1]
+
+    monkeypatch.setattr("mmspec.models.kept_entries.best_entries", watched)
+    written, write = [], Lookahead.write
+    monkeypatch.setattr(Lookahead, "write", lambda self: written.append(write(self)) or written[-1])
+    config = SpecConfig("draft", **choosing("speckv", draft_cache="speckv", target_cache_keep=0.5))
+    mmspec.enable_speculation(model, config, drafter=small)
+    out, index = [], []
+    for chunk in (None, WINDOW - 1, WINDOW + 3):
+        how = {"max_new_tokens": NEW, "do_sample": False, "prefill_chunk_size": chunk}
+        out.append(model.generate(**inputs, **how))
+        index.append(found[:])
+        found.clear()
+    for tokens, kept in zip(out[1:], index[1:], strict=True):
+        assert torch.equal(tokens, out[0])
+        assert len(kept) == len(index[0]) == 5  # layers of both models
+        assert all(torch.equal(*pair) for pair in zip(kept, index[0], strict=True))
+    assert len(written) == 3  # once a call, for both models
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("at_once", [None, 1])
+def test_of_a_prompt_of_one_token_nothing_is_left_to_keep(known, name, at_once):
+    model, small, *_ = known("text")
+    mmspec.disable_speculation(model)
+    for ids in (torch.tensor([[3], [5]]), torch.tensor([[0, 3], [4, 5]])):
+        given = {"input_ids": ids, "attention_mask": (ids > 0).long()}
+        theirs = greedy(model, given)
+        config = SpecConfig("draft", **choosing(name, draft_cache=name))
+        speculation = SpeculativeGeneration(model, config, Beside(small))
+        speculation.at_once = at_once
+        out = speculation.generate(**given, max_new_tokens=NEW, do_sample=False)
+        assert agree(out, theirs)
+        assert model.speculation_stats.cache_entries == [0, ids.shape[1] - 1]
 
 
 # --- everything kept, or only the drafter's -------------------------------------------------------
@@ -521,6 +566,8 @@ def test_equal_scores_and_entries_that_always_stay():
         ({"sink_tokens": 3}, "sink_tokens is a setting of 'streaming'"),
         ({"method": "prompt-lookup", "draft_cache": "snapkv"}, "has no model that drafts"),
         ({"method": "vispec"}, "has a draft head, which reads all"),
+        ({"method": "eagle"}, "has a draft head, which reads all"),  # which draws pictures, too
+        ({"method": "lantern"}, "a model that draws pictures has none"),
         ({"method": "specqd"}, "drafts with a copy of the target"),
         ({"method": "drafter-only"}, "lets another answer"),
         ({"method": "deer", "draft_cache": "snapkv"}, "drafts with a masked one"),

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 import torch
+import torch.nn.functional as F
 from knobs import with_knobs
 from transformers import DynamicCache, StaticCache
+from vlms import IMAGE, START, STOP, VIDEO, asked, shorter
+from vlms import made as made_to_see
 
 from mmspec import disable_speculation, enable_speculation
 from mmspec.errors import InputError
@@ -223,6 +228,37 @@ def test_what_it_does_not_take():
     refused("cache under guidance", guidance_scale=2.0, **{name: cache_of(model)})
     enable_speculation(model, "drafter-only", tiny("llama", num_hidden_layers=1))
     refused("where the drafter answers", **{name: cache_of(model)})
+
+
+def with_a_turn(given: dict, text: torch.Tensor) -> dict:
+    """A conversation's text and three tokens more, its pictures again."""
+    more = torch.tensor([[4, 9, 6]] * len(text))
+    longer = {**given, "input_ids": torch.cat([text, more], dim=1)}
+    new = longer["input_ids"].shape[1] - given["input_ids"].shape[1]
+    for name, filling in (("attention_mask", 1), ("token_type_ids", 0), ("mm_token_type_ids", 0)):
+        if name in given:
+            longer[name] = F.pad(given[name], (0, new), value=filling)
+    return longer
+
+
+@pytest.mark.parametrize("method", ["plain", "draft"])
+@pytest.mark.parametrize("family", ["llava", "qwen2_vl", "gemma3", "paligemma"])
+def test_turns_about_pictures(family, method):
+    """Whether pictures are read in one direction or both, every turn is as if read anew."""
+    model = made_to_see(family).double()
+    small = shorter(model).double() if method == "draft" else None
+    first = {n: x.double() if x.is_floating_point() else x for n, x in asked(model, [1, 2]).items()}
+    how = {"max_new_tokens": NEW, "do_sample": False, "return_dict_in_generate": True}
+    how["suppress_tokens"] = [START, STOP, VIDEO, IMAGE]  # which stand for pictures
+    turns = [first]
+    for _ in range(3):
+        turns.append(with_a_turn(turns[-1], model.generate(**turns[-1], **how).sequences))
+    enable_speculation(model, method, small)
+    cache = DynamicCache(config=model.config.get_text_config())
+    for given, after in pairwise(turns):
+        ours = model.generate(**given, **how, **{CACHE_NAMES[0]: cache}).sequences
+        assert torch.equal(ours, after["input_ids"][:, :-3])
+        assert cache.get_seq_length() == ours.shape[1] - 1
 
 
 WINDOWED = ["mistral", "gemma3_text"]
