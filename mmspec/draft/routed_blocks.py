@@ -177,14 +177,13 @@ class RoutedBlockDrafter(Drafter):
             self.size - len(masked),
             self.size,
         )
-        if all(said.good[number][n] for n in masked):
-            row.learns = True
-            if not router.verifies(number, view):
-                fills = fills or [max(masked, key=lambda n: sure[n])]
-                for n in fills:
-                    row.places[n] = said.tokens[number][n]
-                router.learn(number, len(fills))
-                return False
+        row.learns = all(said.good[number][n] for n in masked)
+        if row.learns and not router.verifies(number, view):
+            fills = fills or [max(masked, key=lambda n: sure[n])]
+            for n in fills:
+                row.places[n] = said.tokens[number][n]
+            router.learn(number, len(fills))
+            return False
         behind = [*takewhile(lambda token: token >= 0, row.places[len(run) :])]
         row.nodes = [*said.tokens[number][: len(run)], *behind]
         row.trusted = [False] * len(run) + [True] * len(behind)

@@ -16,7 +16,10 @@ from ..registry import check_name
 from .feature_cache import read_cached, write_cached
 
 Settings = Mapping[str, tuple[float, float]]
-"""Settings of a recipe by name: what each is unless it is given, and the most that it may be."""
+"""Settings of a recipe by name: what each is unless it is given, and the most that it may be.
+
+Those that are whole numbers unless they are given can be nothing else.
+"""
 
 
 def places(size: int, rng: np.random.Generator, step: int) -> Any:
@@ -34,11 +37,12 @@ def settings_of(given: Mapping[str, str], known: Settings, what: str) -> dict[st
     settings = {name: usual for name, (usual, _) in known.items()}
     for name, text in given.items():
         check_name(f"setting of {what}", name, settings)
-        most = known[name][1]
+        usual, most = known[name]
         try:
-            settings[name] = float(text)
+            settings[name] = type(usual)(text)
         except ValueError as error:
-            raise InputError(f"{name} of {what} is a number, not {text!r}") from error
+            kind = "whole number" if isinstance(usual, int) else "number"
+            raise InputError(f"{name} of {what} is a {kind}, not {text!r}") from error
         if not 0 < settings[name] <= most:
             raise InputError(f"{name} of {what} is above 0 and at most {most:g}, not {text}")
     return settings

@@ -229,8 +229,9 @@ def test_places_do_not_know_of_each_other():
     assert found["masked"] == pytest.approx([1.0, 0.5], abs=0.04)
 
 
-def test_places_of_a_step_are_the_surest_ones():
-    """By hand: after half of the steps the two surest places hold their likeliest tokens."""
+@pytest.mark.parametrize("steps", [2, 3, 4])
+def test_places_of_a_step_are_the_surest_ones(steps):
+    """By hand: after each step but the last its share of places hold their likeliest tokens."""
     vocab, size = 4, 4
     table, read = MaskedTable(vocab, size), []
 
@@ -239,17 +240,21 @@ def test_places_of_a_step_are_the_surest_ones():
         return own(text, ends, known, filled)
 
     table.read = kept
-    blocks = MaskedBlocks(table, 2)
+    blocks = MaskedBlocks(table, steps)
     blocks.start(1)
     context = Context.empty(1, 6)
     laws = blocks.block(context, context.tokens[:, :0])
-    first = [table.law((), [-1] * size, place) for place in range(size)]
-    surest = sorted(range(size), key=lambda place: -float(first[place].max()))[:2]
-    filled = [int(first[p].argmax()) if p in surest else -1 for p in range(size)]
-    assert read[1].tolist() == [filled]
-    for place in range(size):
-        law = first[place] if place in surest else table.law((), filled, place)
-        assert torch.equal(laws[0, place], law)
+    wanted, filled = [table.law((), [-1] * size, place) for place in range(size)], [-1] * size
+    for step in range(1, steps):
+        free = [place for place in range(size) if filled[place] < 0]
+        share = step * size // steps - (size - len(free))
+        for place in sorted(free, key=lambda place: -float(wanted[place].max()))[:share]:
+            filled[place] = int(wanted[place].argmax())
+        assert read[step].tolist() == [filled]
+        for place in (place for place in free if filled[place] < 0):
+            wanted[place] = table.law((), filled, place)
+    assert len(read) == steps
+    assert torch.equal(laws[0], torch.stack(wanted))
 
 
 # --- over a network -------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import math
 
 import pytest
 import torch
-from masked_networks import SHORT, VOCAB, joint, network, slow, target
+from masked_networks import PROMPT, SHORT, VOCAB, joint, network, slow, target
 from toys import EXACT, distance, whole_loop
 
 from mmspec.draft.masked import own_chain
@@ -46,10 +46,10 @@ def routed(model, router, size, limit, ahead=None, how="drawn", confidence=0.5):
         )
 
 
-def block_laws(model, text, places):
+def block_laws(model, text, places, prompt=SHORT):
     """Laws of a block's places behind a text: its tokens read each other both ways."""
     mask, shifted = model.config.mask_token_id, model.config.shifted_logits
-    ids = [*SHORT, *text, *(mask if token < 0 else token for token in places)]
+    ids = [*prompt, *text, *(mask if token < 0 else token for token in places)]
     known = len(ids) - len(places)
     seen = torch.ones(len(ids), len(ids)).tril().bool()
     seen[known:] = True
@@ -220,11 +220,12 @@ ROUTERS = {
 }
 
 
-def generated(rows, router, limit=14, confidence=0.4):
+def generated(rows, router, limit=14, confidence=0.4, wrap=lambda drafter: drafter):
     model = network(vocab=8)
     guided, rule, stats = target(model, rows, limit), RoutedRule(router(), confidence), SpecStats()
     coins = ProductionCoins([*rows], torch.device("cpu"))
-    parts = TokenTarget(guided), own_chain(guided, 4, "drawn", rule), rule, ConstantLength(4)
+    drafter = wrap(own_chain(guided, 4, "drawn", rule))
+    parts = TokenTarget(guided), drafter, rule, ConstantLength(4)
     with torch.inference_mode():
         context = run(Engine(*parts, coins), len(rows), limit, stats)
     return context.tokens[:, :limit].tolist(), stats, guided
@@ -259,3 +260,79 @@ def test_the_cache_keeps_tokens_alone():
     known = guided.offset + 10  # the last block may be unread
     ours, own = (cache.data[..., :known, :] for cache in (guided.cache, plain.cache))
     assert torch.allclose(ours, own, atol=1e-10)
+
+
+class Noting(VerifyRouter):
+    """Verifies every third time; notes what it is shown and told, and where the row stood."""
+
+    def __init__(self):
+        self.asked, self.told, self.drafter = [], [], None
+
+    def verifies(self, row, view):
+        state = self.drafter._rows[row]
+        self.asked.append((state.base, [*state.places], view))
+        return len(self.asked) % 3 == 0
+
+    def learn(self, row, decoded):
+        self.told.append((len(self.asked), decoded))
+
+
+def noted(spoil=lambda laws, filled: laws, confidence=0.6):
+    """A generation of a row, and what its router was shown and told."""
+    router = Noting()
+
+    def wrap(drafter):
+        router.drafter = drafter
+        read = drafter.model.read
+
+        def spoiled(text, ends, known, filled, left):
+            return spoil(read(text, ends, known, filled, left), filled)
+
+        drafter.model.read = spoiled
+        return drafter
+
+    tokens, _, _ = generated((0,), lambda: router, 15, confidence, wrap)
+    return tokens[0], router
+
+
+def test_what_a_router_is_shown():
+    """Entropies, leads and counts of the block as it stands, by a pass without a cache."""
+    tokens, router = noted()
+    model, runs = network(vocab=8), set()
+    for base, places, view in router.asked:
+        with torch.inference_mode():
+            laws = block_laws(model, tokens[:base], places, PROMPT)
+        run = len([*itertools.takewhile(lambda token: token < 0, places)])
+        runs.add(run)
+        best = [sorted(law)[::-1] for law in laws[:run]]
+        assert view.margins == pytest.approx([law[0] - law[1] for law in best])
+        entropies = [-sum(x * math.log(x) for x in law) / math.log(8) for law in laws[:run]]
+        assert view.entropies == pytest.approx(entropies)
+        masked = sum(token < 0 for token in places)
+        assert (view.filled, view.size) == (4 - masked, 4)
+        assert 0 <= view.confident <= masked
+    assert len(runs) > 1
+
+
+def test_a_router_learns_every_decision_once():
+    """The places that it hears of are all that were filled or judged: those of the output."""
+    tokens, router = noted()
+    assert [number for number, _ in router.told] == [*range(1, len(router.asked) + 1)]
+    assert len(router.asked) > 4
+    assert sum(decoded for _, decoded in router.told) == len(tokens)
+
+
+def test_what_no_router_decided_is_not_learned():
+    """A pass without laws is judged, and what was decided before it is not learned again."""
+    spoiled = []
+
+    def spoil(laws, filled):
+        if not bool((filled >= 0).any()):
+            return laws
+        spoiled.append(filled)
+        return torch.full_like(laws, torch.nan)
+
+    _, router = noted(spoil, confidence=1.0)
+    numbers = [number for number, _ in router.told]
+    assert spoiled
+    assert numbers == sorted({*numbers})

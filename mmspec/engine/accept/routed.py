@@ -37,9 +37,9 @@ class RoutedRule:
 
     In a row that asks, nodes stand with probability min(1, p / q), trusted ones always; what falls
     is drawn from [p − q]+, and behind a draft that stands one token is drawn from p. So where every
-    row asks and nothing is trusted, it is the exact token rule. A row that does not ask emits its
-    node by the law that the router let it have: with a threshold θ of confidence, a token x of
-    q(x) > θ. So a step is off by as much as q and p differ: the rule is lossy, without a bound.
+    row asks and nothing is trusted, it is the exact token rule. A row that does not ask emits what
+    the drafter drew from q and kept by confidence: a token of q(x) > θ, or a pass's surest one. So
+    a step is off by as much as q and p differ: the rule is lossy, without a bound.
 
     Args:
         router: decides for the drafter; it is asked before the target is.

@@ -92,8 +92,8 @@ class ImageJudgeRecipe(JudgeLearner, TaughtRecipe):
 
     name, adamw = "judge", 0.0
     known: ClassVar[Settings] = {
-        "pictures": (2400.0, 2.0**20),
-        "block": (4.0, 64.0),
+        "pictures": (2400, 2**20),
+        "block": (4, 64),
         "recall": RECALL,
     }
     texts: ClassVar[dict[str, str]] = dict(

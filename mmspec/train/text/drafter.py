@@ -8,9 +8,8 @@ goes on falling where acceptance no longer rises, so both stages are judged by a
 from __future__ import annotations
 
 import copy
-from abc import abstractmethod
 from collections.abc import Mapping
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -35,7 +34,7 @@ from ..heads import objectives
 from ..heads.objectives import Places
 from ..heads.pool import LessonPool, told_of
 from ..heads.teacher import acceptance_figures
-from ..trainer import Loss, TrainConfig
+from ..trainer import Draw, Loss, TrainConfig
 from .corpus import Corpus
 from .lessons import TextLessons
 from .smaller import smaller
@@ -48,6 +47,8 @@ CONFIG = "config.json"
 
 class TextDrafterRecipe(BaseRecipe):
     """Base of both stages: a model of the target's family, with fewer layers and maybe narrower.
+
+    It learns the target's answers, unless a stage has other data.
 
     With `exits` it learns to speak behind some of its layers, too, through one last norm and one
     output layer (sorted fine-tuning, Kavehzadeh et al. 2023): its loss is the mean of theirs.
@@ -128,9 +129,18 @@ class TextDrafterRecipe(BaseRecipe):
         """The component that it starts from where none is named; None: from nothing."""
         return None
 
-    @abstractmethod
+    @cached_property
+    def pool(self) -> LessonPool:
+        """The target's answers, which are written as training comes to them."""
+        return LessonPool(lambda number, seen: self.lessons.batches(number), self.config.device)
+
+    @property
+    def draw(self) -> Draw:
+        return self.pool.draw
+
     def learned(self, steps: int) -> str:
         """Data of a training of so many steps, for the card."""
+        return f"{told_of(steps, self.config.batch_size)}; {self.lessons.prompts.described}"
 
     def optimizers(self) -> Any:
         """Muon for the matrices inside, AdamW for embeddings, output layer and vectors."""
@@ -222,7 +232,10 @@ class TextPretrainRecipe(TextDrafterRecipe):
                 f"drafters are judged on prompts that the target writes itself, and {told}"
             ) from error
         self.corpus = Corpus(data, self.teacher.tokenizer)
-        self.draw = partial(self.corpus.draw, config.batch_size)
+
+    @property
+    def draw(self) -> Draw:
+        return partial(self.corpus.draw, self.config.batch_size)
 
     def learned(self, steps: int) -> str:
         return self.corpus.described
@@ -273,12 +286,6 @@ class TextAlignRecipe(TextDrafterRecipe):
         self.reference = None if reference is None else self.known(reference, "reference").eval()
         if self.reference is not None:
             self.reference.to(config.device).requires_grad_(False)
-        made = self.lessons
-        self.pool = LessonPool(lambda number, seen: made.batches(number), config.device)
-        self.draw = self.pool.draw
-
-    def learned(self, steps: int) -> str:
-        return f"{told_of(steps, self.config.batch_size)}; {self.lessons.prompts.described}"
 
     def loss(self, batch: int, rng: np.random.Generator, step: int) -> Loss:
         lesson = self.teacher.on_device(self.pool.batch(batch))

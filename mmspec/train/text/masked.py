@@ -27,7 +27,6 @@ from ...engine.warp import Warp
 from ...errors import InputError
 from ...models.masked_folders import MASK, SEPARATOR, is_masked
 from ...models.transformers.masked import MaskedModel
-from ..heads.pool import LessonPool, told_of
 from ..trainer import Loss, TrainConfig
 from .drafter import DRAFTER, TextDrafterRecipe
 from .smaller import SIZES, smaller, whole_numbers
@@ -104,9 +103,6 @@ class MaskedRecipe(TextDrafterRecipe):
                 f"layers of {type(self.model).__name__} read a text in one direction; train a "
                 "drafter of single tokens: mmspec train text-drafter"
             )
-        made = self.lessons
-        self.pool = LessonPool(lambda number, seen: made.batches(number), config.device)
-        self.draw = self.pool.draw
 
     def block_of(self, sizes: dict[str, int]) -> int:
         """The setting `block`, which is taken out of all."""
@@ -128,9 +124,6 @@ class MaskedRecipe(TextDrafterRecipe):
         for name, token in zip(tokens, ids, strict=True):
             setattr(model.config, name, token)
         return ids
-
-    def learned(self, steps: int) -> str:
-        return f"{told_of(steps, self.config.batch_size)}; {self.lessons.prompts.described}"
 
 
 class TextMaskedRecipe(MaskedRecipe):

@@ -33,7 +33,7 @@ from .teacher import VlmTeacher
 TOGETHER = 32  # pictures that are described at a time
 LIMIT = 220  # tokens of a description
 HELD_OUT = 4  # pictures to learn from for one that is held out
-PICTURES = {"pictures": (2400.0, 2.0**20)}  # a setting: what it is, and the most that it may be
+PICTURES = {"pictures": (2400, 2**20)}  # a setting: what it is, and the most that it may be
 
 
 class Asked(NamedTuple):

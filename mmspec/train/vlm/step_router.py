@@ -99,7 +99,7 @@ class VlmRouterRecipe(BestRanked, VlmPairRecipe):
     """
 
     name, cache, adamw = "router", "steps", 0.01
-    known: ClassVar = {"pictures": (800.0, 2.0**20)}
+    known: ClassVar = {"pictures": (800, 2**20)}
     texts: ClassVar[dict[str, str]] = dict(
         title="Router of steps",
         purpose="guesses how much of what a drafted sentence says is true",

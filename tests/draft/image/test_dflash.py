@@ -1,4 +1,4 @@
-"""DFlash's head over pictures: its laws without a cache, exactness by enumeration, pipelines."""
+"""DFlash's head over pictures: its laws without a cache, exactness by enumeration, its window."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import torch.nn.functional as F
 from toys import EXACT, distance, outputs, whole_loop
 from watched_drafts import Watched, joint
 
-from mmspec import ImagePipeline, SpecConfig
 from mmspec.draft.feature.block import BlockDrafter
 from mmspec.draft.feature.dflash import DFlashModel
 from mmspec.draft.feature.feature_model import EagleDrafter
@@ -27,8 +26,6 @@ from mmspec.engine.loop import run
 from mmspec.engine.protocols import Engine
 from mmspec.engine.stats import SpecStats
 from mmspec.engine.warp import Warp
-from mmspec.errors import InputError
-from mmspec.methods.names import parse_method
 from mmspec.models.llamagen.dflash_head import DFlashDecoder, DFlashHead, known_above
 from mmspec.models.llamagen.transformer import causal_mask
 from mmspec.models.loading import cast
@@ -351,87 +348,3 @@ def test_a_head_that_is_the_target_makes_a_window_last(tiny_llamagen, guided_row
             run(engine, 8, 16, stats)
         stood[foresees] = sum(stats.accepted) / sum(stats.drafted)
     assert stood[True] == 1 > stood[False]
-
-
-# --- pipelines ------------------------------------------------------------------------------------
-
-METHODS = (
-    "dflash",
-    "dflash[siblings=top]",
-    "dflash[rule=block]",
-    "dflash[drafter=dflash-tree,rule=recursive,tree_widths=3,2,1]",
-    "scd-dflash[window=8]",
-    "scd-dflash[window=3,jacobi_init=above,head_places=2]",
-)
-
-
-@pytest.fixture(scope="module")
-def pipe(tiny_folder):
-    made = ImagePipeline.from_pretrained(tiny_folder, dtype=torch.float64)
-    made.set_progress_bar_config(disable=True)
-    return made
-
-
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("guidance_scale", [3.0, 1.0])
-def test_a_pipelines_pictures_are_those_of_plain(pipe, method, guidance_scale):
-    prompt = ["a red circle", "two blue stars on a green background"]
-    asked = dict(prompt=prompt, temperature=0.0, output_type="tokens")
-    asked["guidance_scale"] = guidance_scale
-    pipe.disable_speculation()
-    plain = pipe(**asked)
-    pipe.enable_speculation(parse_method(method)[1])
-    ours = pipe(**asked)
-    assert torch.equal(ours.images, plain.images)
-    assert min(ours.stats.drafted) > 0
-    assert ours.stats.fault is None
-
-
-def test_heads_of_a_target_take_turns(pipe):
-    """Each reads other hidden states of the same network, whatever was read before."""
-    asked = dict(prompt="a red circle", output_type="tokens")
-
-    def drawn(method):
-        pipe.enable_speculation(SpecConfig(method))
-        made = pipe(**asked, generator=torch.Generator().manual_seed(3))
-        assert made.stats.fault is None
-        return made.images, made.stats.accepted
-
-    first = {method: drawn(method) for method in ("eagle", "spatial-sd", "dflash")}
-    for method in ("eagle", "spatial-sd", "dflash"):
-        images, accepted = drawn(method)
-        assert torch.equal(images, first[method][0])
-        assert accepted == first[method][1]
-
-
-def test_saved_and_loaded(pipe, tmp_path):
-    pipe.save_pretrained(tmp_path / "again")
-    again = ImagePipeline.from_pretrained(tmp_path / "again", dtype=torch.float64)
-    weights = again.dflash.state_dict()
-    assert all(torch.equal(x, weights[name]) for name, x in pipe.dflash.state_dict().items())
-    assert again.dflash.config.reads == pipe.dflash.config.reads
-    again.set_progress_bar_config(disable=True)
-    pictures = []
-    for one in (pipe, again):
-        one.enable_speculation(SpecConfig("dflash"))
-        generator = torch.Generator().manual_seed(5)
-        pictures.append(one("a red circle", output_type="tokens", generator=generator).images)
-    assert torch.equal(*pictures)
-
-
-def test_bad_heads(pipe):
-    without = ImagePipeline(**{**pipe.components, "dflash": None})
-    with pytest.raises(InputError, match="dflash"):
-        without.enable_speculation(SpecConfig("dflash"))
-    for head, error in (
-        (DFlashHead(64, 2, None, 32, 1, 5, (1,)), "dim .64. is not the target's .32."),
-        (DFlashHead(32, 2, None, 32, 1, 5, (1, 3)), "reads the hidden states .1, 3., and"),
-    ):
-        other = ImagePipeline(**{**pipe.components, "dflash": head.double()})
-        other.enable_speculation(SpecConfig("dflash"))
-        with pytest.raises(InputError, match=error):
-            other("a red circle")
-    with pytest.raises(ValueError, match="block must be 1 or more"):
-        DFlashHead(32, 2, block=0)
-    with pytest.raises(ValueError, match="can't tell row and column"):
-        DFlashHead(4, 2)

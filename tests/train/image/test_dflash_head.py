@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 
 import numpy as np
 import pytest
@@ -26,14 +25,6 @@ from mmspec.train.image.dflash_head import DFlashRecipe
 from mmspec.train.trainer import TrainConfig
 
 SETTINGS = {"block": "5", "layers": "1", "joined": "2"}
-
-
-@pytest.fixture(scope="module")
-def folder(tiny_folder, tmp_path_factory):
-    """A pipeline of random weights, 4×4 tokens, that is the recipe's own."""
-    copied = tmp_path_factory.mktemp("head") / "image"
-    shutil.copytree(tiny_folder, copied)
-    return copied
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 
 import numpy as np
 import pytest
@@ -21,14 +20,6 @@ from mmspec.train.image import distillation_data as examples
 from mmspec.train.image import eagle_head as image_head
 from mmspec.train.image.eagle_head import EagleRecipe
 from mmspec.train.trainer import TrainConfig
-
-
-@pytest.fixture(scope="module")
-def folder(tiny_folder, tmp_path_factory):
-    """A pipeline of random weights, 4×4 tokens, that is the recipe's own."""
-    copied = tmp_path_factory.mktemp("head") / "image"
-    shutil.copytree(tiny_folder, copied)
-    return copied
 
 
 @pytest.fixture

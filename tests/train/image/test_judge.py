@@ -85,6 +85,14 @@ def test_untrained_it_is_chance(made):
     assert made.evaluate(made.model)["held_out_auc"] == 0.5
 
 
+def test_a_judge_of_states_as_they_are(made):
+    """It says of states what the learned one says of standardized ones."""
+    torch.nn.init.normal_(made.model.score.weight)
+    states = made.learned[0]
+    wanted = made.model((states - states.mean(0)) / states.std(0))
+    torch.testing.assert_close(made.folded(made.model)(states), wanted)
+
+
 def test_a_judge_of_another_target(made, tiny_folder):
     pipe = ImagePipeline.from_pretrained(tiny_folder)
     record = {"held_out": {"threshold": 0.3}, "config": {}}
@@ -179,11 +187,21 @@ def test_what_is_left_lies_in_the_block(made, monkeypatch):
         "blocks",
         lambda self, *how: within.append(blocks(self, *how)) or within[0],
     )
-    monkeypatch.setattr(ImageJudgeRecipe, "right", lambda self, told, tokens: [True] * len(tokens))
+    redrawn = []
+    monkeypatch.setattr(ImageJudgeRecipe, "right", lambda self, told, tokens: [False] * len(tokens))
+    monkeypatch.setattr(
+        ImageJudgeRecipe,
+        "redrawn",
+        lambda self, told, tokens, rows, known, seeds: redrawn.append(known) or [False] * len(rows),
+    )
     made.labelled(made.told(made.prompts("train", 12)), 0)
     left = rules[0].left()
     assert len(left.rows) > 5
     assert bool(within[0][left.rows, left.places].all())
+    # what follows all of them is drawn anew, and what the first of them stands in front of
+    places = [left.places[left.rows == row].tolist() for row in dict.fromkeys(left.rows.tolist())]
+    assert redrawn == [[max(own) + 1 for own in places], [min(own) for own in places]]
+    assert redrawn[0] != [min(own) + 1 for own in places]
 
 
 def test_prompts(made):

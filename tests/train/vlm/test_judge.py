@@ -133,6 +133,7 @@ def test_settings():
         ({"recall": "much"}, "recall of judge is a number, not 'much'"),
         ({"recall": "1.5"}, "recall of judge is above 0 and at most 1, not 1.5"),
         ({"pictures": "0"}, "pictures of judge is above 0"),
+        ({"pictures": "0.4"}, "pictures of judge is a whole number, not '0.4'"),
     ):
         with pytest.raises(InputError, match=said):
             settings_of(given, *known)
