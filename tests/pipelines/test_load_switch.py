@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
@@ -22,6 +23,7 @@ from mmspec.pipelines.load_switch import (
     any_sample,
     automatic,
     choices_of,
+    switched,
 )
 from mmspec.serve.backend import ChatAsked, PictureAsked
 
@@ -287,6 +289,54 @@ def test_predictions_of_denoising_steps_are_drafted_where_that_pays(pays, monkey
     else:
         assert 0 < drafted[0] <= 3
         assert each[-1][0].method == "plain"
+
+
+class Spied:
+    """A pipeline whose calls do nothing; remembers what its switch is asked and told."""
+
+    device, dtype = "cpu", torch.float32
+
+    def __init__(self, method: str, modality: str) -> None:
+        self.modality, self.speculation = modality, SpecConfig(method, length="auto")
+        self.interrupt, self.asked, self.told, self.ran = False, [], [], []
+        self.switch = self
+
+    @contextmanager
+    def call(self, choices, *how):
+        self.asked.append(how)
+        yield choices[1], lambda *told: self.told.append(told)
+
+    @switched
+    def __call__(
+        self, prompt, num_images_per_prompt=1, batch_size=None, generator=None, memory=None
+    ):
+        self.ran.append(self.speculation.method)
+        return SimpleNamespace(stats=SimpleNamespace(emitted=[5, 3]))
+
+
+def test_what_a_switch_is_asked_and_told():
+    place = "cpu", "torch.float32"
+    picture, answer, vectors = (
+        Spied(*way) for way in (("scd", "image"), ("draft", "vlm"), ("reflection", "continuous"))
+    )
+    with any_sample():
+        picture(["red", "blue"], num_images_per_prompt=3)
+        answer([{"role": "user", "content": "red"}])  # one conversation
+        answer(["red", "blue", "green"], batch_size=2)
+        vectors("red")
+    assert picture.asked == [(6, place, True, None)]
+    assert picture.told == [([5, 3], None)]
+    assert answer.asked == [(1, place, False, None), (2, place, False, None)]
+    assert answer.told == [([5, 3], None), ([5, 3], 2)]
+    assert vectors.asked == [(1, place, False, 1)]
+    assert vectors.told == [((), None)]
+    picture.interrupt = True
+    with any_sample():
+        picture("red")
+        assert len(picture.told) == 1  # how long it would have taken nobody knows
+        answer("red", memory=object())  # of what another call has left
+    assert len(answer.asked) == 2
+    assert (picture.ran, answer.ran) == (["plain"] * 2, ["plain", "plain", "draft"])
 
 
 def test_a_seeded_draw_is_never_switched():

@@ -93,11 +93,11 @@ def before_the_end(draft: Draft, eos: Sequence[int]) -> list[int]:
 
 
 def _first_path(draft: Draft) -> Tensor:
-    """Nodes `[B, N]` from the root by first children, -1 behind the last."""
+    """Nodes `[B, levels]` from the root by first children, -1 behind the last."""
     assert draft.parents is not None
     real, at = draft.live(), torch.full_like(draft.lengths, -1)
     path = []
-    for _ in range(draft.nodes):
+    for _ in range(draft.levels):
         children = real & (draft.parents == at[:, None])  # none has the parent -2
         at = children.long().argmax(1).where(children.any(1), -2)
         path.append(at)

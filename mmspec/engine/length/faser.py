@@ -7,7 +7,8 @@ import math
 import numpy as np
 
 from ..draft import Context, Draft, Verdict
-from .goodput import HICCUP, PATIENCE, Experience, GoodputLength
+from .goodput import PATIENCE, Experience, GoodputLength
+from .ledger import HICCUP
 from .round_costs import Floats, RoundCosts
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from ..draft import Context, Draft, Verdict
+from .ledger import HICCUP
 from .round_costs import Load
 from .signals import Regression
 
@@ -14,7 +15,6 @@ _PRIOR, _WEIGHT = 0.7, 2.0  # what is thought of position 1, and how many rounds
 _DECAY = 0.95  # of what a row has seen, per round
 PATIENCE = 8  # rounds of plain decoding before the first new try
 _FADE = 0.995  # of what earlier generations have seen of a position, every time it is judged
-HICCUP = 3.0  # a round that takes so many times what it should counts for no more
 _DRIFT = 0.75  # of a surprise is put down to the machine, which is the same for all lengths
 
 

@@ -60,6 +60,7 @@ class Guard:
         self._on, self._run, self._idle, self._patience = True, 0, 0, _PATIENCE
         self._gave_up = 0  # rows that drafts were given up with
         self._usual = 0.0  # seconds of a round of drafts
+        self._waited = 0.0  # seconds of rounds that emitted nothing, since one that did
         self._made, self._stands, self._lost, self._before = now(), False, False, 0.0
 
     # --- whether to draft -------------------------------------------------------------------------
@@ -146,7 +147,8 @@ class Guard:
 
         Args:
             rows: that ran.
-            tokens: that each of them wrote, the mean.
+            tokens: that each of them wrote, the mean. Of 0, where all rows wait for what is still
+                drafted or written, the seconds count with the next round that writes some.
             seconds: that it took.
             drafted: tokens ahead that drafts were asked for; 0: none were.
             first: it is the call's first.
@@ -154,16 +156,22 @@ class Guard:
                 others take the rows that are over, or all rows write as many.
         """
         ledger = self.ledger
-        if not rows or tokens <= 0 or seconds <= 0:
+        if not rows or seconds <= 0:
             return
+        if tokens <= 0:
+            self._waited += 0.0 if first else seconds
+            return
+        waited, self._waited = self._waited, 0.0
         if drafted and self.arm is not None:
             first = first or self.arm not in ledger.begun
             ledger.begun.add(self.arm)
             ledger.since[octave(rows)] = ledger.since.get(octave(rows), 0) + 1
-        elif not first:
+        elif not (first or waited):  # a part of its tokens was written before
             ledger.plain.learn(rows, seconds / tokens)
             ledger.since[octave(rows)] = 0
-        worth, shortened = tokens * ledger.plain.at(rows), self._run < 0
+        seconds += waited
+        worth = plain = tokens * ledger.plain.at(rows)
+        shortened = self._run < 0
         if left is not None:  # a row that is ahead of others ends sooner, and they do not
             worth = ledger.plain.of(left[0]) - ledger.plain.of(left[1])
         self._run += bool(drafted)
@@ -171,11 +179,13 @@ class Guard:
             seconds = worth if first else seconds
             self._enter(rows, seconds, seconds)
             return
-        seconds = min(seconds, HICCUP * (self._usual or seconds))
+        if self._usual:
+            seconds = min(seconds, HICCUP * max(self._usual, plain))
         self._usual = (3 * self._usual + seconds) / 4 if self._usual and not shortened else seconds
         self._enter(rows, worth, seconds)
         if shortened:
-            self._lost = seconds > (1 + drafted) * ledger.plain.at(rows)
+            # a target may write more tokens where a draft falls than could have stood
+            self._lost = seconds > max((1 + drafted) * ledger.plain.at(rows), plain)
         elif self._gain is not None and self.arm is not None:
             self._gain.learn(worth, seconds)
             known = ledger.rounds.setdefault((self.arm, octave(rows)), Gain())

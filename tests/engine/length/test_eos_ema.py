@@ -104,8 +104,9 @@ def test_tokens_in_front_of_the_end():
 def test_of_a_tree_its_first_path_counts():
     parents = torch.tensor([[-1, 0, 1, -1, 3], [-1, -1, 0, 2, 3], [-1, 0, 1, 2, 3]])
     tokens = torch.tensor([[3, 3, EOS, EOS, 3], [3, EOS, 3, 3, EOS], [3, EOS, 3, 3, 3]])
-    draft = Draft(tokens, torch.tensor([5, 5, 1]), OneHot(), parents)
-    assert before_the_end(draft, (EOS,)) == [2, 3, 1]
+    for bounds in (None, (4, 2)):
+        draft = Draft(tokens, torch.tensor([5, 5, 1]), OneHot(), parents, bounds=bounds)
+        assert before_the_end(draft, (EOS,)) == [2, 3, 1]
 
 
 def test_a_row_learns_from_its_own_drafts():

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 import torch
-from machines import SHAPES, Machine
+from machines import SHAPES, Machine, known_plain
 from toys import EXACT, Table, TableModel, TableTarget, distance, drafters, whole_loop
 
 from mmspec.draft.guarded import GuardedDrafter
@@ -141,6 +141,48 @@ def test_one_slow_round_is_not_believed(monkeypatch):
     assert guard._on
 
 
+def test_half_of_the_rows_may_draft_at_once_where_that_is_known_to_pay():
+    ledger = known_plain([2, 4])
+    ledger.rounds |= {(0, 1): Gain(2.0, 1.0), (0, 2): Gain(0.5, 1.0)}
+    guard = Guard(ledger, 0)
+    asked = []
+    for rows in (4, 3, 2):
+        asked.append(guard.drafts(rows))
+        guard._stands = False
+    assert asked[1:] == [False, True]
+
+
+@pytest.mark.parametrize(("gain", "rounds"), [(1.2, 64), (2.0, 256)])
+def test_plain_rounds_are_timed_again(gain, rounds):
+    ledger = known_plain([1])
+    ledger.rounds[0, 0] = Gain(gain, 1.0)
+    guard = Guard(ledger, 0)
+    guard.drafts(1)
+    guard._stands = False
+    asked = []
+    for since in (rounds - 1, rounds):
+        ledger.since[0] = since
+        asked.append(guard.drafts(1))
+    assert asked == [True, False]
+
+
+@pytest.mark.parametrize("seated", [False, True])
+def test_rows_that_are_ahead_end_sooner_unless_others_take_them(seated):
+    ledger = known_plain([1])
+    for _ in range(2):
+        ledger.plain.learn(2, 1.5)
+    policy = GuardedLength(ConstantLength(4), Guard(ledger, 0), prompted=False)
+    policy.start(2)
+    policy.budget()
+    context = Context.empty(2, 10)
+    context.emitted, context.base = [4, 0], [4, 0]
+    context.samples = [0, 1] if seated else None
+    policy._started -= 1.0
+    policy.observe(context, None, None)
+    # of 10 rounds of both, 6 are left and 4 of one alone; or both wrote 2 tokens in the mean
+    assert policy.guard.worth == pytest.approx(2 * 1.5 if seated else 4 * (1.5 - 1.0))
+
+
 # --- the account ----------------------------------------------------------------------------------
 
 
@@ -200,6 +242,15 @@ def test_old_merits_do_not_pay_for_new_losses():
     assert ledger.may_draft(8)  # another load's
 
 
+def test_rows_that_end_apart_save_less_than_rounds_told():
+    ledger = known_plain([1])
+    ledger.earn(1, 0.0, saved=2.0)
+    ledger.learn_call(0, 1, worth=5.0, spent=6.0, before=0.5)
+    assert ledger.balances[0] == pytest.approx(0.5 + 6 * SHARE - 1)
+    ledger.learn_call(0, 1, worth=5.0, spent=1.0, before=0.5)  # rounds knew no more
+    assert ledger.balances[0] == pytest.approx(0.5 + 6 * SHARE - 1)
+
+
 def test_reading_a_prompt_for_a_drafter_is_charged(monkeypatch):
     clock = iter(range(100))
     monkeypatch.setattr(guards, "now", lambda: float(next(clock)))
@@ -229,10 +280,7 @@ class Clocked(GuardedLength):
         super().__init__(inner(), Guard(Ledger(), 0))
 
     def start(self, rows: int) -> None:
-        ledger = Ledger(begun={0})
-        for _ in range(2):
-            ledger.plain.learn(1, 1.0)
-        self.length, self.guard = self.inner(), Guard(ledger, 0, trial=self.trial)
+        self.length, self.guard = self.inner(), Guard(known_plain([1]), 0, trial=self.trial)
         self.time += 1.0
         super().start(rows)
 
