@@ -274,8 +274,12 @@ def _free(modality: Modality, given: Mapping[str, Any]) -> bool:
     if any(given.get(name) is not None for name in _GOES_ON):
         return False
     greedy = PIPELINES[modality].tokens == "ids" and given.get("temperature") == 0
-    unseeded = given.get("generator") is None and torch.initial_seed() >= _SEEDS
-    return greedy or unseeded or _any_sample.get()
+    return greedy or any_seed(given.get("generator"))
+
+
+def any_seed(given: Any = None) -> bool:
+    """True if nobody keeps the seed of a call's sample: none is `given` to it, nor to torch."""
+    return (given is None and torch.initial_seed() >= _SEEDS) or _any_sample.get()
 
 
 def _rows(given: Mapping[str, Any]) -> int:

@@ -212,7 +212,7 @@ class Length(Part):
             policy's, by its option `max_draft_tokens`. Trees always have their own.
         watches: it looks at the tokens of a draft model as they are drafted.
         recalls: it goes by the laws or the tokens of earlier drafts.
-        switches: a pipeline chooses for each call how far, or plain decoding.
+        switches: for each call it is chosen how far, or plain decoding.
         tokens: what it has figures for.
     """
 

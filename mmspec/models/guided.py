@@ -34,16 +34,16 @@ class GuidedDecoder(Costed):
         drafts: whether it only drafts: what fails in one branch of a tree then leaves the others
             alone. Of a target such a fault is to be seen.
         watched: whether calls leave the last hidden states, after the last norm, behind.
+        prefix_states: last ones of the prefix's T - 1 columns whose hidden states are left behind.
         ranked: whether calls leave their logits behind.
         raw: logits of the last call under guidance, not warped, `[B, n, V]`, where it is `ranked`.
         running: the samples in the rows, and the rows that calls run.
         prefix, pads, groups: of the samples in the rows `[R, T, D]`, columns of padding in front
             `[R]`, and groups of columns `[R, T]`, see `Setting.both_ways`.
-        hidden: those of the last call `[R, n, D]`, after `start` of the prefix `[R, T - 1, D]`,
-            after `seat` of the new rows' prefixes, zeros elsewhere; see the decoder's `states`.
+        hidden: those of the last call `[R, n, D]`, if `watched`; after `start` of the prefix, after
+            `seat` of the new rows' prefixes, zeros elsewhere; see the decoder's `states`.
         earlier: a cache of the same network, of one row or all, and how many of its first slots
-            hold what this prefix begins with: `start` takes them over. Not for a watched network,
-            whose hidden states it does not have.
+            hold what this prefix begins with: `start` takes them over, unless it is `watched`.
         known: per row, how many tokens of the output the cache holds, where others write to it and
             calls were left out; None: all but the last one.
         stays: whether rows that are over stay in the cache.
@@ -54,6 +54,7 @@ class GuidedDecoder(Costed):
 
     drafts = watched = ranked = returns = stays = compact = False
     entries = 1  # slots that a call writes for each of its tokens
+    prefix_states = 0
     raw: Tensor | None = None
     hidden: Tensor | None = None
     earlier: tuple[KVCache, int] | None = None
@@ -94,9 +95,10 @@ class GuidedDecoder(Costed):
         if (forced := self.setting.forced) is not None and bool((forced >= 0).any()):
             self.forced = F.pad(forced.to(self.keys.device), (0, scratch + 2), value=-1)
 
-    def watch(self, reads: tuple[int, ...] = ()) -> None:
-        """Let calls leave hidden states behind from now on: of `reads`, see `CausalDecoder`."""
+    def watch(self, reads: tuple[int, ...] = (), prefix: int = 0) -> None:
+        """Let calls leave hidden states of `reads` behind, and the prefix those of its end."""
         self.watched, self.decoder.reads = True, reads
+        self.prefix_states = max(self.prefix_states, prefix)
 
     def start(self, rows: int) -> None:
         """Prefill all of the prefix but its last column, which is the first call's input."""
@@ -106,12 +108,12 @@ class GuidedDecoder(Costed):
             self._clear()
         assert self.cache is not None
         self.cache.restart()
-        first, self.reach = 0, Reach([self.offset] * rows, self.cache.room)
+        self.hidden, first, self.reach = None, 0, Reach([self.offset] * rows, self.cache.room)
         if self.earlier is not None and not (self.watched or self.grouped):
             first = min(self.earlier[1], self.offset - 1)
             self.cache.take(self.earlier[0], first)
         if first < self.offset - 1:
-            self.hidden = self._prefill(slice(None), first)
+            self._prefill(slice(None), first, first)
 
     def seat(self, context: Context, rows: list[int]) -> None:
         """Read the prefixes of the samples that begin in these rows, one by one."""
@@ -121,33 +123,27 @@ class GuidedDecoder(Costed):
     def _read_rows(self, rows: list[int]) -> None:
         """Read these rows' prefixes, each from its first real column on."""
         assert self.cache is not None
-        hidden: Tensor | None = None
+        self.hidden = None
         for row, lines in ((row, self.running.lines(row)) for row in rows):
             self.cache.lines(lines).restart()
             self.reach.ends[row] = self.offset
-            first = int(self.pads[lines].min())
-            if first == self.offset - 1:
-                continue
-            self._narrow([row])
-            own = self._prefill(lines, first)
-            if hidden is None:
-                hidden = own.new_zeros(len(self.prefix), self.offset - 1, *own.shape[2:])
-            hidden[lines, first:] = own
+            if (first := int(self.pads[lines].min())) < self.offset - 1:
+                self._narrow([row])
+                self._prefill(lines, first)
         self._narrow()
-        self.hidden = hidden
 
     def _sit(self, samples: Sequence[int]) -> None:
         """Let these samples have the rows."""
         self.running.seat(samples)
         self.prefix, self.pads, self.groups = map(self.running.of_samples, self._of_samples)
 
-    def _prefill(self, lines: slice, first: int) -> Tensor:
-        """Read some rows' prefix from column `first` on; the hidden states `[R', n, D]`."""
+    def _prefill(self, lines: slice, first: int, known: int = 0) -> None:
+        """Read some rows' prefix from column `first` on; in no row the `known` ones are read."""
         assert self.cache is not None
         # of groups the last column is read too, and by a call once more
         length, cache = self.offset - (not self.grouped), self.cache.lines(lines)
         x, groups = self._prefilled(length)[lines], self.groups[lines, :length]
-        hidden = []
+        since = max(known, (last := self.offset - 1) - self.prefix_states)  # states are left
         told = self.setting.prefill_chunk, groups if self.grouped else None
         for begin, end in chunks(first, length, *told):
             allowed = self.keys[:end] <= self.keys[begin:end, None]
@@ -155,9 +151,12 @@ class GuidedDecoder(Costed):
                 allowed = prefix_mask(allowed, self.pads[lines], groups[:, :end])
             mask = additive(allowed, self.prefix.dtype)
             where = self.rotary[begin:end], cache, begin, end, mask
-            hidden.append(self.decoder.states(self.decoder.forward(x[:, begin:end], *where, False)))
-        read = hidden[0] if len(hidden) == 1 else torch.cat(hidden, dim=1)
-        return read[:, : self.offset - 1 - first]
+            out = self.decoder.forward(x[:, begin:end], *where, False)
+            if (at := max(begin, since)) < (to := min(end, last)):
+                states = self.decoder.states(out)[:, at - begin : to - begin]
+                if self.hidden is None:
+                    self.hidden = states.new_zeros(len(self.prefix), last - since, states.shape[-1])
+                self.hidden[lines, at - since : to - since] = states
 
     def _clear(self) -> None:
         """Begin with an empty cache; all rows run."""
@@ -280,6 +279,7 @@ class GuidedDecoder(Costed):
 
         `positions [B, n]` are the tokens' own, for the laws that the layout forces.
         """
+        self.hidden = None
         if self.watched:
             self.hidden = self.running.of_all(self.decoder.states(out))
             out = self.decoder.logits(out)

@@ -173,12 +173,13 @@ class KeptDecoder(GuidedDecoder):
         """The network over a whole cache, with slots for what is written ahead."""
         setting = self.setting._replace(forced=None, limit=ahead[0].shape[1], scratch=1)
         self.whole = GuidedDecoder(self.decoder, setting)
-        self.whole.drafts = self.drafts
+        self.whole.drafts, self.whole.prefix_states = self.drafts, self.prefix_states
+        self.whole.earlier = self.earlier
         return self.whole
 
     def _finish(self) -> None:
         """Let go of the whole cache, and run on over the own one."""
-        self.hidden, self.whole.cache = self.whole.hidden, None
+        self.hidden, self.whole.cache, self.whole.earlier = self.whole.hidden, None, None
         self._narrow()
 
     def _keep(self, lines: slice, ahead: Ahead) -> None:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 PREFILL_CHUNK = 1024  # columns of a prompt that a call reads, where nobody says it
+WHOLE = 2**31  # more columns than any prompt has
 
 
 def chunks(

@@ -51,8 +51,8 @@ class RoundedCopy(GuidedDecoder):
     def leave(self, finished: Sequence[bool]) -> None:
         """Keep all rows: they leave with the target's, and a round within a round ends none."""
 
-    def watch(self, reads: tuple[int, ...] = ()) -> None:
-        self.target.watch(reads)  # of the prefix, it alone has hidden states
+    def watch(self, reads: tuple[int, ...] = (), prefix: int = 0) -> None:
+        self.target.watch(reads, prefix)  # of the prefix, it alone has hidden states
         super().watch(reads)
 
     def extend(

@@ -25,11 +25,12 @@ from ..engine.laws import Contract
 from ..errors import InputError
 from ..models.heads.judge import JudgeHead
 from .labelled import places
+from .settings import Bounded
 from .trainer import Draw, Loss, TrainConfig
 
 DRAFTED = 4  # tokens a round
 LEFT = 0.5  # of the tokens that fall stay
-RECALL = (0.9, 1.0)  # a setting: what it is, and the most that it may be
+RECALL = Bounded(0.9, 1.0)  # a setting
 PENALTY = 0.03  # of the squared weights of standardized states
 
 Labels = tuple[Tensor, Tensor, Tensor]

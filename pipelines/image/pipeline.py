@@ -89,8 +89,9 @@ class ImagePipeline(TokenImagePipeline):
         check_same("drafter", drafter, transformer, _SAME)
         check_same("row_drafter", row_drafter, transformer, _SAME)
         check_same("sibling", sibling, transformer, _SAME)
-        if judge is not None:
-            judge.check(transformer)
+        for head in (judge, eagle, dflash, spatial):
+            if head is not None:
+                head.check(transformer)
         if self.captioned:
             check_captioned(text_encoder, tokenizer)
         if upsampler is not None:

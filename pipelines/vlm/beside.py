@@ -38,6 +38,19 @@ class Beside:
     router: StepRouter | None = None
     reward: StepReward | None = None
 
+    def only(self, config: ResolvedConfig) -> Beside:
+        """What another method asks for of it."""
+        needs, routes = config.needs, config.rule.routes
+        drafter = self.drafter if "drafter" in needs else None
+        return Beside(
+            drafter=drafter,
+            head=None if config.head is None else self.head,
+            tokenizers=(None, None) if drafter is None and not routes else self.tokenizers,
+            judge=self.judge if "judge" in needs else None,
+            router=self.router if routes else None,
+            reward=self.reward if routes else None,
+        )
+
     def check(self, config: ResolvedConfig, target: PromptedDecoder) -> None:
         """Raise an `InputError` unless this is what a method asks for beside a target."""
         own, others = self.tokenizers

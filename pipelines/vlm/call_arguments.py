@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from torch import Tensor
@@ -29,6 +31,13 @@ _REFUSED = (
 _TENSORS = ("input_ids", "attention_mask", "inputs_embeds")
 # what `generate` is told of how to generate; the rest of its arguments is the model's
 _HOW = {*GenerationConfig().to_dict(), *inspect.signature(GenerationMixin.generate).parameters}
+
+
+def asked_of(model: PreTrainedModel, named: Mapping[str, Any], name: str) -> Any:
+    """Setting of a call: as it is `named`, or in its generation_config, or in the model's own."""
+    configs = named.get("generation_config"), model.generation_config
+    given = (named.get(name), *(getattr(config, name, None) for config in configs))
+    return next((value for value in given if value is not None), None)
 
 
 @dataclass(frozen=True)
@@ -63,12 +72,7 @@ class CallArguments:
         """
         for name in _TENSORS:
             check_value(name, named.get(name), Tensor | None)
-        configs = [c for c in (config, model.generation_config) if c is not None]
-
-        def asked(name: str) -> Any:
-            given = (named.get(name), *(getattr(config, name, None) for config in configs))
-            return next((value for value in given if value is not None), None)
-
+        asked = partial(asked_of, model, {**named, "generation_config": config})
         strings, tokenizer = named.pop("stop_strings", None), named.pop("tokenizer", None)
         if strings is not None:  # transformers loses the tokenizer on its way to a loop of ours
             if tokenizer is None:

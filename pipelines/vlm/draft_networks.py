@@ -209,7 +209,8 @@ class Drafting:
         words = self.words if decoder is self.drafter else None
         shortener, inputs = self._shorteners.get(decoder), request.given if own is None else own
         if shortener is None:
-            return request.prompt(decoder, own, words=words)
+            seen = self.caches.seen(request) if decoder is self.drafter else None
+            return seen or request.prompt(decoder, own, words=words)
         looked: Any = None
         if decoder is self.target and shortener.looks:
             assert self.drafter is not None
@@ -237,6 +238,7 @@ class Drafting:
         law = request.ranked if config.ranks else request.drafted
         keeping = self.caches.keeping("draft", seen)
         model = request.guided(self.drafter, seen, self.scratch, law, self.words, keeping)
+        self.caches.follow(model, seen)
         stats.draft_cache_entries = kept_entries(model)
         if self.router is not None:
             model.watch()

@@ -37,7 +37,7 @@ from ...models.transformers.vlm import VisualPrompt
 from ..arguments import checked
 from ..base import row_seeds
 from ..costs import Costs
-from ..load_switch import watched
+from ..load_switch import LoadSwitch, watched
 from ..memory import within_budget
 from ..notices import Notices
 from ..output import VlmStats
@@ -51,6 +51,7 @@ from .judging import check_heard, judging, step_ends
 from .memory import Memory
 from .prompt_caches import kept_entries
 from .request import Listener, Request, TokenStream
+from .sized_calls import sized
 
 # a cache in transformers' outputs, by the name that it has there
 _CACHE = next(n for n in CACHE_NAMES if n in GenerateDecoderOnlyOutput.__dataclass_fields__)
@@ -107,8 +108,6 @@ def enable_speculation(
     """
     beside = Beside(drafter, head, (tokenizer, drafter_tokenizer), judge, router, reward)
     speculation = SpeculativeGeneration(model, config, beside)
-    if speculation.config.length.switches:
-        raise InputError("length 'auto' is chosen by a pipeline, and here is none; use 'goodput'")
     disable_speculation(model)
     speculation.listener, speculation.before = listener, vars(model).get("generate")
     vars(model)["generate"] = speculation.generate
@@ -142,7 +141,7 @@ class SpeculativeGeneration:
         memory: of the conversation that a prompt of one row goes on with; None: there is none.
         listener: hears of generations; None: nobody does.
         at_once: rows that run at a time, where the others wait until one is over; None: all.
-        guard: of the rounds of a call; None: none watches.
+        guard, switch: of a call's rounds, None: none watches; of its size by "auto", see `sized`.
     """
 
     guard: Guard | None = None
@@ -164,6 +163,7 @@ class SpeculativeGeneration:
         self.drafting = Drafting(self.target, self.config, beside)
         self.before: Any = None  # a `generate` of the object's own
         self._costs, self._notices, self._living = Costs(), Notices(), LivingTables()
+        self.switch, self.sizes = LoadSwitch(), dict[SpecConfig, SpeculativeGeneration]()
         self.config.check_layers(len(self.target.layers))
         if self.config.part_layers:
             self.target.blocks()  # they must be known to run a part of them
@@ -175,6 +175,7 @@ class SpeculativeGeneration:
                 )
 
     @checked
+    @sized
     def generate(
         self,
         inputs: Tensor | None = None,
@@ -248,6 +249,7 @@ class SpeculativeGeneration:
                 stream.tell(context)
             if listener is not None:
                 listener.round(context)
+            self.drafting.caches.forget()
             return bool(self.on_round and self.on_round(context)) or time.time() > stops.until
 
         with self.target.repacked(), self.drafting.repacked():

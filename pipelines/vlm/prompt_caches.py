@@ -36,6 +36,10 @@ class Lookahead:
         prompt: as it reads it.
         most: tokens of one; None: as many as the answer may have.
         eos: tokens that end one.
+
+    Attributes:
+        readers: networks of the same drafter that read the same prompt afterwards: they take over
+            what was read of it here, if its cache still knows that.
     """
 
     def __init__(
@@ -49,6 +53,7 @@ class Lookahead:
         self.request, self.prompt, self.eos = request, prompt, eos
         self.drafter = copy(drafter)  # which has a generation of its own
         self.most = min(most or request.limit, request.limit)
+        self.readers: list[GuidedDecoder] = []
         self._written: Ahead | None = None
         self._asked = False
 
@@ -61,7 +66,10 @@ class Lookahead:
         """Write tokens `[N, L]` and their numbers `[N]`, anew."""
         law = partial(torch.softmax, dim=-1)
         model = self.request.guided(self.drafter, self.prompt, 1, law)
-        rows, device = len(self.request.ids), model.prefix.device
+        rows, device, at_once = len(self.request.ids), model.prefix.device, self.request.at_once
+        # a cache through which all samples have passed, one by one, holds the last ones alone
+        readers = self.readers if at_once is None or at_once >= rows else []
+        model.stays = bool(readers)
         engine = Engine(
             TokenTarget(model),
             NullDrafter(),
@@ -70,10 +78,20 @@ class Lookahead:
             ProductionCoins([0] * rows, device),
             self.eos or None,
         )
-        at_once = self.request.at_once
         context = run(engine, rows, self.most, SpecStats(), device=device, at_once=at_once)
+        cache = model.cache
+        assert cache is not None
+        if read := cache.knows(model.offset - 1):
+            for reader in readers:
+                reader.earlier = cache, read
         self._written = context.tokens[:, : max(context.base)], context.lengths
         return self._written
+
+    def forget(self) -> None:
+        """Let go of what was read of the prompt: all networks have begun."""
+        for reader in self.readers:
+            reader.earlier = None
+        self.readers = []
 
     def written(self) -> Ahead:
         """Tokens that were written last, or are now."""
@@ -118,6 +136,21 @@ class PromptCaches:
             seen = request.prompt(self.drafter, request.own)
             most = self.config.options["lookahead_tokens"]
             self._ahead = Lookahead(request, self.drafter, seen, most, eos)
+
+    def seen(self, request: Request) -> EncodedPrompt | None:
+        """A request's prompt as the draft model that writes ahead reads it; None: none does."""
+        ahead = self._ahead
+        return None if ahead is None or ahead.request is not request else ahead.prompt
+
+    def follow(self, model: GuidedDecoder, prompt: EncodedPrompt) -> None:
+        """Let a network of the drafter's go on from what it read of the prompt as it wrote."""
+        if self._ahead is not None and self._ahead.prompt is prompt:
+            self._ahead.readers.append(model)
+
+    def forget(self) -> None:
+        """Let go of what nobody reads any more once a generation has begun."""
+        if self._ahead is not None:
+            self._ahead.forget()
 
     def keeping(self, slot: str, prompt: EncodedPrompt) -> Keeping | None:
         """Rule by which entries stay in the cache of a network; None: all do.

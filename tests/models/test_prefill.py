@@ -8,8 +8,9 @@ import torch
 from mmspec.engine.draft import Context
 from mmspec.errors import InputError
 from mmspec.models.guided import GuidedDecoder
-from mmspec.models.prefill import PREFILL_CHUNK, chunks
+from mmspec.models.prefill import PREFILL_CHUNK, WHOLE, chunks
 from mmspec.models.setting import Setting
+from mmspec.models.transformers.causal import CausalDecoder
 from mmspec.models.transformers.prompted import prompted
 from mmspec.models.transformers.tiny import WINDOW, tiny
 from mmspec.pipelines.vlm.generate import enable_speculation
@@ -55,7 +56,8 @@ def read(model, chunk: int, groups: torch.Tensor | None = None, drafts: bool = F
     decoder.place(prompt)
     setting = Setting(prompt.embedded, mask, None, lambda logits: logits, AHEAD, 0, 4)
     guided = GuidedDecoder(decoder, setting._replace(both_ways=groups, prefill_chunk=chunk))
-    guided.watched, guided.drafts = True, drafts
+    guided.watch(prefix=WHOLE)
+    guided.drafts = drafts
     sizes, forward = [], decoder.forward
 
     def noted(x, rotary, cache, slots, length, mask, head=True, use=None):
@@ -127,6 +129,81 @@ def test_chunks_of_guided_rows_seated_ones_and_what_is_left_to_read(kind, how):
         assert torch.allclose(parts[0], parts[1], atol=1e-4)
     if how == "earlier":
         assert torch.allclose(parts, laws(kind, PREFILL_CHUNK, "alone"), atol=1e-4)
+
+
+@torch.inference_mode()
+def left(columns: int, chunk: int, seated: bool, groups: torch.Tensor | None = None):
+    """Hidden states that the prefix of ragged rows leaves; of the second row alone if `seated`."""
+    decoder, width = CausalDecoder(tiny("llama")), 11
+    ids = torch.randint(3, 36, (2, width), generator=torch.Generator().manual_seed(0))
+    mask = torch.arange(width) >= torch.tensor([[0], [2]])
+    setting = Setting(decoder.embed(ids), mask, None, lambda x: x, AHEAD, 0, 4, both_ways=groups)
+    model = GuidedDecoder(decoder, setting._replace(prefill_chunk=chunk))
+    model.watch(prefix=columns)
+    model.watch()  # whoever asks for less takes nothing away
+    model.start(2)
+    if seated:
+        context = Context.empty(2, AHEAD)
+        context.samples = [0, 1]
+        model.seat(context, [1])
+    return model.hidden
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+@pytest.mark.parametrize("seated", [False, True])
+def test_states_that_are_read_are_left_and_no_others(seated, grouped):
+    """They hold the memory of their own columns alone, not that of the calls that made them."""
+    groups = torch.tensor(GROUPS) if grouped else None
+    whole = left(WHOLE, PREFILL_CHUNK, seated, groups)
+    assert whole.shape == (2, 10, 32)
+    for chunk in (PREFILL_CHUNK, CHUNK, 3):
+        assert left(0, chunk, seated, groups) is None
+        for columns in (1, 2, 5, 10, 99):
+            some = left(columns, chunk, seated, groups)
+            assert some.shape[1] == min(columns, 10)
+            assert torch.allclose(some, whole[:, -columns:], atol=1e-5)
+            assert some.untyped_storage().nbytes() == some.nbytes
+    assert bool(whole[0].any()) is not seated
+
+
+@torch.inference_mode()
+def test_states_of_the_prefix_go_with_the_next_call():
+    """Drafters have read them by then; a start without a column to read leaves none either."""
+    decoder = CausalDecoder(tiny("llama"))
+    prefix, mask = decoder.embed(torch.tensor([[3, 4, 5]])), torch.ones(1, 3).bool()
+    setting = Setting(prefix, mask, None, lambda x: x, AHEAD, 0, 4)
+    model = GuidedDecoder(decoder, setting)
+    model.prefix_states = WHOLE
+    model.start(1)
+    assert model.hidden.shape == (1, 2, 32)
+    model.extend(torch.tensor([[0]]), [-1])
+    assert model.hidden is None
+    model.start(1)
+    assert model.hidden is not None
+    model.earlier = model.cache, 2
+    model.start(1)
+    assert model.hidden is None
+
+
+@pytest.mark.parametrize(
+    ("method", "states"),
+    [("plain", 0), ("prompt-lookup", 0), ("draft", 0), ("token-recycling", 19)],
+)
+def test_methods_that_read_no_states_have_none(method, states, monkeypatch):
+    """Neither of the target's prompt nor of the draft model's."""
+    found, made = [], GuidedDecoder.start
+
+    def start(self, rows):
+        made(self, rows)
+        found.append(0 if self.hidden is None else self.hidden.shape[1])
+
+    monkeypatch.setattr(GuidedDecoder, "start", start)
+    ids = torch.randint(3, 36, (1, 20), generator=torch.Generator().manual_seed(0))
+    model = tiny("llama", torch.float64)
+    drafter = {"drafter": tiny("llama", torch.float64)} if method == "draft" else {}
+    enable_speculation(model, method, **drafter)
+    model.generate(ids, max_new_tokens=4, prefill_chunk_size=CHUNK)
+    assert max(found) == states
 
 
 @pytest.mark.parametrize("kind", ["llama", "mistral", "falcon_h1"])

@@ -14,6 +14,7 @@ from ...engine.draft import Context, Draft, Scores, Verdict
 from ...engine.protocols import Drafter, seatable
 from ...models.decoders import HeadDecoder
 from ...models.guided import GuidedDecoder
+from ...models.prefill import WHOLE
 from ...models.running_rows import LayersOfRows
 
 
@@ -34,11 +35,13 @@ class FeatureModel(GuidedDecoder, ABC):
         context: where the rows stand: of a round within a round, there. None outside a generation:
             then no hidden state is known.
         most: tokens that it can draft ahead; None: any number.
+        reads_prefix: last columns of the target's prefix whose hidden states it reads.
     """
 
     drafts = watched = True
     decoder: HeadDecoder
     most: int | None = None
+    reads_prefix: int = WHOLE
 
     def __init__(
         self,
@@ -53,7 +56,7 @@ class FeatureModel(GuidedDecoder, ABC):
         own = of._replace(prefix=prefix, mask=mask, warp=warp or of.warp, both_ways=None)
         super().__init__(decoder, own)
         if decoder.dim:  # others read no hidden states
-            target.watch(decoder.reads)
+            target.watch(decoder.reads, self.reads_prefix)
         self.target = target
         self.context: Context | None = None
         self._features = torch.zeros(0)  # [R, room, D]: hidden states in front of every output
@@ -74,11 +77,11 @@ class FeatureModel(GuidedDecoder, ABC):
         """The target's hidden states `[R, T, D]` in front of its prefix's columns."""
         prefix, mask = map(self.running.of_samples, self.target.setting[:2])
         before = prefix.new_zeros(*prefix.shape[:2], self.decoder.dim)
-        known = self.target.offset - 1
-        if self.context is not None and known and self.target.hidden is not None:
+        hidden = self.target.hidden
+        if self.context is not None and hidden is not None and (known := hidden.shape[1]):
             # what is padding in this batch may not be there in another
             real = mask[:, -1 - known : -1, None]
-            before[:, -known:] = self.decoder.fuse(self.target.hidden) * real
+            before[:, -known:] = self.decoder.fuse(hidden) * real
         return before
 
     @abstractmethod

@@ -13,6 +13,7 @@ from ...engine.draft import Context, Draft
 from ...models.decoders import PathHeadDecoder
 from ...models.guided import GuidedDecoder
 from ...models.heads.columns import Images
+from ...models.prefill import WHOLE
 from .feature_model import TokenFeatureModel
 from .reading import ReadingModel
 
@@ -28,6 +29,8 @@ class HydraModel(TokenFeatureModel):
         target, warp: see `FeatureModel`.
         images: where the target's prefix has pictures.
     """
+
+    reads_prefix = 1
 
     def __init__(
         self,
@@ -106,6 +109,8 @@ class HydraModel(TokenFeatureModel):
 
 class PrefixHydraModel(ReadingModel, HydraModel):
     """Hydra's heads with a prefix layer, which reads the target's hidden states over a cache."""
+
+    reads_prefix = WHOLE
 
     def _start(self, rows: int, before: Tensor) -> None:
         HydraModel._start(self, rows, before)

@@ -16,6 +16,7 @@ from ...engine.draft import Context, Draft, Scores, Verdict
 from ...engine.laws import Categorical, ContractError
 from ...models.guided import GuidedDecoder
 from ...models.llamagen.spatial_heads import SpatialDecoder, guided_states, mean_state, places_above
+from ...models.prefill import WHOLE
 from ..jacobi.coupled import CoupledJacobiDrafter
 from ..sound_laws import faults, mended
 
@@ -49,7 +50,7 @@ class SpatialDrafter(CoupledJacobiDrafter):
     ) -> None:
         super().__init__(len(heads.embeddings), row=row)
         self.heads, self.target, self.rule = heads, target, rule
-        target.watch()
+        target.watch(prefix=WHOLE)
 
     def start(self, context: Context) -> None:
         super().start(context)

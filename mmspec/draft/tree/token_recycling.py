@@ -12,6 +12,7 @@ from ...engine.draft import Context, Draft, Scores, Verdict
 from ...engine.laws import OneHot
 from ...methods.static_trees import StaticTree, places
 from ...models.guided import GuidedDecoder
+from ...models.prefill import WHOLE
 from .shape import TreeShape
 from .successors import SuccessorTable, runners_up, runners_up_of_prefix
 
@@ -49,6 +50,8 @@ class RecyclingDrafter:
         self._table = torch.empty(0)
         if target is not None:
             target.ranked = True
+            if prompt is not None:
+                target.prefix_states = WHOLE
 
     def start(self, context: Context) -> None:
         self._successors = self.table or SuccessorTable()

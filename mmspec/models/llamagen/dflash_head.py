@@ -24,6 +24,7 @@ from ..heads.published.rotary import HeadRotary
 from ..heads.published.sizes import HeadSizes
 from .decoder import LlamaGenDecoder
 from .spatial_heads import Packed, places_above
+from .transformer import LlamaGenTransformer
 
 Turns = tuple[Tensor, Tensor]
 
@@ -73,6 +74,20 @@ class DFlashHead(ModelMixin, ConfigMixin):
             if isinstance(module, nn.Linear):
                 nn.init.normal_(module.weight, std=std)
         nn.init.normal_(self.mask)
+
+    def check(self, target: LlamaGenTransformer) -> None:
+        """Raise an `InputError` unless it is for a target of such sizes."""
+        width, depth = target.config.dim, target.config.n_layer
+        if self.config.dim != width:
+            raise InputError(
+                f"the DFlash head's dim ({self.config.dim}) is not the target's ({width}); "
+                "train a head for this target"
+            )
+        if not all(0 <= number <= depth for number in self.config.reads):
+            raise InputError(
+                f"the DFlash head reads the hidden states {list(self.config.reads)}, and the "
+                f"target has {depth} layers; train a head for this target"
+            )
 
     @property
     def most(self) -> int:
@@ -137,17 +152,7 @@ class DFlashDecoder:
     """
 
     def __init__(self, head: DFlashHead, target: LlamaGenDecoder) -> None:
-        depth = len(target.layers)
-        if head.config.dim != target.dim:
-            raise InputError(
-                f"the DFlash head's dim ({head.config.dim}) is not the target's ({target.dim}); "
-                "train a head for this target"
-            )
-        if not all(0 <= number <= depth for number in head.config.reads):
-            raise InputError(
-                f"the DFlash head reads the hidden states {list(head.config.reads)}, and the "
-                f"target has {depth} layers; train a head for this target"
-            )
+        head.check(target.model)
         self.target, self.embeddings = target, target.embeddings
         self.prefix_length, self.dim = target.model.prefix_length, target.dim
         self.reads = tuple(head.config.reads)

@@ -21,7 +21,7 @@ from ..heads.columns import Images
 from ..linear import RowLinear
 from ..placement import Placement
 from .decoder import LlamaGenDecoder
-from .transformer import LlamaGenBlock, attend
+from .transformer import LlamaGenBlock, LlamaGenTransformer, attend
 
 
 class EagleHead(ModelMixin, ConfigMixin):
@@ -52,6 +52,16 @@ class EagleHead(ModelMixin, ConfigMixin):
                 nn.init.normal_(module.weight, std=std)
         with torch.no_grad():
             self.fc.weight[:, self.config.dim :] += torch.eye(self.config.dim)
+
+    def check(self, target: LlamaGenTransformer) -> None:
+        """Raise an `InputError` unless it is for a target of such sizes."""
+        for name in ("dim", "n_head"):
+            own, wanted = self.config[name], target.config[name]
+            if own != wanted:
+                raise InputError(
+                    f"the EAGLE head's {name} ({own}) is not the target's ({wanted}); train a head "
+                    "for this target"
+                )
 
     def normed(self, x: Tensor) -> Tensor:
         """`x [..., D]` with a mean square of 1."""
@@ -157,12 +167,7 @@ class EagleDecoder(LlamaGenDecoder):
     """
 
     def __init__(self, head: EagleHead, target: LlamaGenDecoder) -> None:
-        for name, wanted in (("dim", target.dim), ("n_head", target.heads)):
-            if head.config[name] != wanted:
-                raise InputError(
-                    f"the EAGLE head's {name} ({head.config[name]}) is not the target's "
-                    f"({wanted}); train a head for this target"
-                )
+        head.check(target.model)
         main = target.placement.main
         placement = Placement(main, (main,), target.placement.head)
         self._arrange([head.layer], placement, head.config.norm_eps)

@@ -19,6 +19,7 @@ from ...engine.accept.chain import pick
 from ...errors import InputError
 from ..linear import RowLinear
 from .decoder import LlamaGenDecoder
+from .transformer import LlamaGenTransformer
 
 
 class SpatialHeads(ModelMixin, ConfigMixin):
@@ -64,6 +65,14 @@ class SpatialHeads(ModelMixin, ConfigMixin):
         self.edge = nn.Parameter(torch.zeros(left, 1, hidden_dim))  # no token on the left
         self.skip = nn.Linear(hidden_dim, dim)
         self.out = nn.Linear(hidden_dim, dim, bias=False)
+
+    def check(self, target: LlamaGenTransformer) -> None:
+        """Raise an `InputError` unless they are for a target of such width."""
+        if self.config.dim != target.config.dim:
+            raise InputError(
+                f"the spatial heads read hidden states of width {self.config.dim}, and the "
+                f"target's have {target.config.dim}; train them on this target"
+            )
 
     @property
     def above(self) -> int:
@@ -122,11 +131,7 @@ class SpatialDecoder:
     """
 
     def __init__(self, heads: SpatialHeads, decoder: LlamaGenDecoder) -> None:
-        if heads.config.dim != decoder.dim:
-            raise InputError(
-                f"the spatial heads read hidden states of width {heads.config.dim}, and the "
-                f"target's have {decoder.dim}; train them on this target"
-            )
+        heads.check(decoder.model)
         self.decoder, self.embeddings = decoder, decoder.embeddings
         self.reach, self.left = int(heads.config.reach), int(heads.config.left)
         heads = deepcopy(heads).eval().to(self.embeddings.device)

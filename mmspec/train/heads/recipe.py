@@ -34,10 +34,10 @@ from ...models.heads.published.head import FIT, PublishedHead
 from ...models.heads.published.longspec import LongSpecNetwork
 from ...models.heads.published.specvlm import SpecVlmNetwork
 from ...models.loading import cast, load_strict
-from ...registry import check_name
 from ..base import BaseRecipe, hybrid_optimizers
 from ..card import write_card
 from ..kept import averaged, check_keep
+from ..settings import settings_of
 from ..trainer import Loss, TrainConfig
 from .curricula import CURRICULA, drawn_branch
 from .head_batch import HeadBatch
@@ -241,13 +241,7 @@ def new_head(
     make = MAKERS[method]
     known = dict(inspect.signature(make).parameters)
     own = {name: p.default for name, p in known.items() if name != "new"}
-    given = {}
-    for name, text in settings.items():
-        check_name(f"setting of {method}", name, own)
-        try:
-            given[name] = type(own[name])(text)
-        except ValueError as error:
-            raise InputError(f"{name} of {method} is a whole number, not {text!r}") from error
+    given = settings_of(settings, own, method)
     try:
         return make(NewHead(target, counts), **given)
     except (RuntimeError, ValueError) as error:

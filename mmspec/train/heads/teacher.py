@@ -26,6 +26,7 @@ from ...engine.stats import SpecStats
 from ...engine.warp import Warp
 from ...models.guided import GuidedDecoder
 from ...models.heads.columns import Images
+from ...models.prefill import WHOLE
 from ...models.setting import Setting
 from ...models.target import TokenTarget
 from ...models.transformers.prompted import EncodedPrompt, PromptedDecoder, prompted
@@ -170,7 +171,7 @@ class Teacher:
         """The model in front of its answers; calls leave what heads read behind."""
         target = self.placed(prompt, warp)
         last = self.model.config.get_text_config().num_hidden_layers
-        target.watch((*self.reads, last) if self.reads else ())
+        target.watch((*self.reads, last) if self.reads else (), prefix=WHOLE)
         return target
 
     def _batch(

@@ -24,7 +24,7 @@ from ...models.heads.formats.new import spread
 from ...models.llamagen.dflash_head import DFlashHead, known_above
 from ..heads.head_losses import denoised
 from ..heads.objectives import Places, acceptance, cross_entropy, log_acceptance, objective_of
-from ..text.smaller import whole_numbers
+from ..settings import settings_of
 from ..trainer import Draw, Loss, TrainConfig
 from .distillation_data import TaughtRecipe, TeacherLaws, recent_batch
 
@@ -78,7 +78,7 @@ class DFlashRecipe(TaughtRecipe):
         objective: str | None = None,
         settings: Mapping[str, str] | None = None,
     ) -> None:
-        self.sizes = whole_numbers(settings or {}, SIZES, "dflash")
+        self.sizes = settings_of(settings or {}, SIZES, "dflash")
         for size in ("block", "layers", "joined"):
             if not self.sizes[size]:
                 raise InputError(f"{size} of dflash must be 1 or more, not 0")

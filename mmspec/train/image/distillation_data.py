@@ -24,6 +24,7 @@ from ...models.guided import GuidedDecoder
 from ...models.llamagen.decoder import LlamaGenDecoder
 from ...models.llamagen.transformer import LlamaGenTransformer
 from ...models.llamagen.vq import VQModel
+from ...models.prefill import WHOLE
 from ...models.setting import Setting
 from ...models.text_encoder import encode_captions
 from ..base import BaseRecipe
@@ -151,7 +152,7 @@ class TaughtRecipe(BaseRecipe):
         prompt = self.condition(self.teacher, features, mask)
         setting = Setting(*prompt, self.scale, self.warp, cells, self.teacher.grid, 0)
         model = GuidedDecoder(self.decoder, setting)
-        model.watch(reads)
+        model.watch(reads, prefix=WHOLE)
         model.start(len(features))
         return model
 

@@ -40,7 +40,8 @@ from ..batches import MIX
 from ..card import ship, write_card
 from ..feature_cache import cache_folder
 from ..judging import DRAFTED, LEFT, RECALL, JudgeLearner, Labels, LenientRule, check_kinds
-from ..labelled import Settings, gathered, settings_of
+from ..labelled import gathered
+from ..settings import Bounded, Known, settings_of
 from ..trainer import TrainConfig
 from .distillation_data import TaughtRecipe
 
@@ -91,9 +92,9 @@ class ImageJudgeRecipe(JudgeLearner, TaughtRecipe):
     """
 
     name, adamw = "judge", 0.0
-    known: ClassVar[Settings] = {
-        "pictures": (2400, 2**20),
-        "block": (4, 64),
+    known: ClassVar[Known] = {
+        "pictures": Bounded(2400, 2**20),
+        "block": Bounded(4, 64),
         "recall": RECALL,
     }
     texts: ClassVar[dict[str, str]] = dict(

@@ -26,9 +26,10 @@ from ...models.masked_folders import MASK
 from ...models.transformers.masked_target import answering
 from ..card import write_card
 from ..heads.head_batch import HeadBatch
+from ..settings import settings_of
 from ..trainer import Loss
 from .masked import LEAST, MaskedRecipe
-from .smaller import smaller, whole_numbers
+from .smaller import smaller
 from .teacher import TextTeacher
 
 BLOCK = 4  # places of the largest block
@@ -74,14 +75,15 @@ class TextBlockDiffusionRecipe(MaskedRecipe):
     )
 
     def first(self, settings: Mapping[str, str]) -> PreTrainedModel:
-        sizes = whole_numbers(settings, {"layers": 0, "width": 0, "block": BLOCK})
+        known = {"layers": 0, "width": 0, "block": BLOCK}
+        sizes = settings_of(settings, known, "a drafter")
         self.block = self.block_of(sizes)
         target = self.teacher.model
         sizes["layers"] = sizes["layers"] or target.config.num_hidden_layers
         if sizes == {"layers": target.config.num_hidden_layers, "width": 0}:
             model: PreTrainedModel = copy.deepcopy(target).requires_grad_(True)
         else:
-            model = smaller(target, {name: str(size) for name, size in sizes.items()})
+            model = smaller(target, sizes)
         (self.mask,) = self.named(model, MASK)
         return model
 

@@ -34,10 +34,11 @@ from ..heads import objectives
 from ..heads.objectives import Places
 from ..heads.pool import LessonPool, told_of
 from ..heads.teacher import acceptance_figures
+from ..settings import settings_of
 from ..trainer import Draw, Loss, TrainConfig
 from .corpus import Corpus
 from .lessons import TextLessons
-from .smaller import smaller
+from .smaller import SIZES, smaller
 from .teacher import TextTeacher
 
 DRAFTED = 7  # tokens a round of an evaluation
@@ -105,7 +106,7 @@ class TextDrafterRecipe(BaseRecipe):
 
     def first(self, settings: Mapping[str, str]) -> PreTrainedModel:
         """The model with first weights, of these settings."""
-        return smaller(self.teacher.model, settings)
+        return smaller(self.teacher.model, settings_of(settings, SIZES, "a drafter"))
 
     def known(self, name: str, what: str) -> PreTrainedModel:
         """A drafter of the folder by its name.

@@ -27,9 +27,10 @@ from ...engine.warp import Warp
 from ...errors import InputError
 from ...models.masked_folders import MASK, SEPARATOR, is_masked
 from ...models.transformers.masked import MaskedModel
+from ..settings import settings_of
 from ..trainer import Loss, TrainConfig
 from .drafter import DRAFTER, TextDrafterRecipe
-from .smaller import SIZES, smaller, whole_numbers
+from .smaller import SIZES, smaller
 from .teacher import TextTeacher
 
 BLOCK = 8  # masked places of a draft
@@ -140,9 +141,9 @@ class TextMaskedRecipe(MaskedRecipe):
 
     def first(self, settings: Mapping[str, str]) -> PreTrainedModel:
         known = {name: SIZES[name] for name in ("layers", "width")} | {"block": BLOCK}
-        sizes = whole_numbers(settings, known)
+        sizes = settings_of(settings, known, "a drafter")
         self.block, self.words = self.block_of(sizes), self.teacher.decoder.vocab_size
-        model = smaller(self.teacher.model, {name: str(size) for name, size in sizes.items()})
+        model = smaller(self.teacher.model, sizes)
         self.separator, self.mask = self.named(model, SEPARATOR, MASK)
         return model
 

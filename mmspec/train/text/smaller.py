@@ -11,36 +11,21 @@ from transformers import PreTrainedModel
 
 from ...errors import InputError
 from ...models.transformers.exits import EXITS
-from ...registry import check_name
 
 SIZES = {"layers": 2, "width": 0, "exits": 1}  # settings; width 0: the target's
 _LAYER = re.compile(r"(\.(?:layers|layer|blocks|block|h)\.)(\d+)(?=\.)")  # in names of weights
 
 
-def whole_numbers(
-    settings: Mapping[str, str], known: Mapping[str, int], what: str = "a drafter"
-) -> dict[str, int]:
-    """Settings of `what` by name, those that are not given as they are `known`.
-
-    Raises:
-        InputError: one is unknown, or no whole number.
-    """
-    sizes = dict(known)
-    for name, text in settings.items():
-        check_name(f"setting of {what}", name, known)
-        if not text.isdecimal():
-            raise InputError(f"{name} of {what} is a whole number, not {text!r}")
-        sizes[name] = int(text)
-    return sizes
-
-
-def smaller(target: PreTrainedModel, settings: Mapping[str, str]) -> PreTrainedModel:
+def smaller(target: PreTrainedModel, sizes: Mapping[str, int]) -> PreTrainedModel:
     """A drafter of the target's class with first weights, see `TextDrafterRecipe`.
 
+    Args:
+        sizes: of `SIZES`; those that are not given are as there.
+
     Raises:
-        InputError: a setting is unknown, or there can be no such model.
+        InputError: there can be no such model.
     """
-    sizes = whole_numbers(settings, SIZES)
+    sizes = SIZES | {**sizes}
     config = copy.deepcopy(target.config)
     layers, width = sizes["layers"], sizes["width"] or config.hidden_size
     if not 0 < layers < config.num_hidden_layers:

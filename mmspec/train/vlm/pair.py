@@ -24,7 +24,8 @@ from ...worlds.shapes.exchanges import (
 )
 from ..base import BaseRecipe
 from ..feature_cache import cache_folder
-from ..labelled import Settings, gathered, settings_of
+from ..labelled import gathered
+from ..settings import Bounded, Known, settings_of
 from ..trainer import TrainConfig
 from .head import side_of
 from .prompts import CHARTS, Questions
@@ -33,7 +34,7 @@ from .teacher import VlmTeacher
 TOGETHER = 32  # pictures that are described at a time
 LIMIT = 220  # tokens of a description
 HELD_OUT = 4  # pictures to learn from for one that is held out
-PICTURES = {"pictures": (2400, 2**20)}  # a setting: what it is, and the most that it may be
+PICTURES = {"pictures": Bounded(2400, 2**20)}  # a setting
 
 
 class Asked(NamedTuple):
@@ -63,7 +64,7 @@ class VlmPairRecipe(BaseRecipe):
     """
 
     kind = "VlmPipeline"
-    known: ClassVar[Settings] = PICTURES
+    known: ClassVar[Known] = PICTURES
     cache: str
 
     def __init__(

@@ -49,6 +49,7 @@ from ..routing import (
     rank_correlation,
     wasted_share,
 )
+from ..settings import Bounded
 from ..trainer import Loss, TrainConfig
 from .pair import TOGETHER, Asked, VlmPairRecipe
 
@@ -99,7 +100,7 @@ class VlmRouterRecipe(BestRanked, VlmPairRecipe):
     """
 
     name, cache, adamw = "router", "steps", 0.01
-    known: ClassVar = {"pictures": (800, 2**20)}
+    known: ClassVar = {"pictures": Bounded(800, 2**20)}
     texts: ClassVar[dict[str, str]] = dict(
         title="Router of steps",
         purpose="guesses how much of what a drafted sentence says is true",

@@ -21,6 +21,7 @@ from mmspec.engine.laws import OneHot
 from mmspec.engine.warp import Warp
 from mmspec.errors import InputError
 from mmspec.models.guided import GuidedDecoder
+from mmspec.models.prefill import WHOLE
 from mmspec.models.setting import Setting
 from mmspec.models.transformers.causal import CausalDecoder, cache_name
 
@@ -109,7 +110,7 @@ def test_laws_of_trees_and_the_kept_branch(model):
 def test_hidden_states_and_the_output_layer_apart(model):
     """What `watched` calls leave behind, in the prefix and behind it, and the same laws."""
     decoder, plain = guided(model), guided(model)
-    decoder.watched = True
+    decoder.watch(prefix=WHOLE)
     decoder.start(len(PROMPTS))
     prefix, tokens = decoder.hidden, torch.tensor([[0, 7, 3], [0, 8, 1], [0, 2, 2]])
     laws = decoder.extend(tokens, [-1] * 3)
@@ -127,12 +128,12 @@ def test_an_output_layer_that_is_not_all_is_refused():
     """Granite scales its logits behind it."""
     tiny = GraniteForCausalLM(GraniteConfig(**SIZES, logits_scaling=0.5)).eval()
     decoder = guided(tiny)
-    decoder.watched = True
+    decoder.watch()
     with pytest.raises(InputError, match="does more with its hidden states than its output layer"):
         decoder.extend(torch.tensor([[1]] * 3), [-1] * 3)
     tiny = GraniteForCausalLM(GraniteConfig(**SIZES, logits_scaling=1.0)).eval()
     decoder = guided(tiny)
-    decoder.watched = True
+    decoder.watch()
     assert decoder.extend(torch.tensor([[1]] * 3), [-1] * 3).shape == (3, 1, VOCAB)
 
 

@@ -12,6 +12,7 @@ from mmspec.engine.warp import Warp
 from mmspec.errors import InputError
 from mmspec.methods import SpecConfig
 from mmspec.models.guided import GuidedDecoder
+from mmspec.models.prefill import WHOLE
 from mmspec.models.setting import Setting
 from mmspec.models.transformers.prompted import prompted
 
@@ -120,7 +121,7 @@ def first_laws(decoder, inputs: dict, deep: float = 1.0) -> tuple[torch.Tensor, 
     prompt.deep.mul_(deep)
     decoder.place(prompt)
     network = GuidedDecoder(decoder, Setting(prompt.embedded, mask, None, Warp(), 4, 0, 4))
-    network.watched = True
+    network.watch(prefix=WHOLE)
     network.start(len(mask))
     states = network.hidden
     return network.extend(torch.zeros(len(mask), 1, dtype=torch.long), [-1] * len(mask)), states

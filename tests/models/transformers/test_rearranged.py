@@ -25,6 +25,7 @@ from transformers import (
 from mmspec.engine.draft import Draft
 from mmspec.engine.laws import OneHot
 from mmspec.models.guided import GuidedDecoder
+from mmspec.models.prefill import WHOLE
 from mmspec.models.setting import Setting
 from mmspec.models.transformers import rearranged
 from mmspec.models.transformers.causal import CausalDecoder
@@ -74,8 +75,9 @@ def run(model, packed: bool, reads=(), use=None):
     )
     with decoder.repacked() if packed else torch.inference_mode():
         assert (decoder._rearranged is not None) == packed
+        guided.prefix_states = WHOLE
         guided.start(2)
-        out.append(decoder.states(guided.hidden))
+        out.append(guided.hidden)
         nodes, parents = torch.tensor([[7, 8, 9], [2, 4, 6]]), torch.tensor([[-1, -1, 0]] * 2)
         draft = Draft(nodes, torch.tensor([3, 3]), OneHot(), parents)
         out.append(guided.extend(torch.cat([nodes[:, :1], nodes], 1), [-1, -1], draft))

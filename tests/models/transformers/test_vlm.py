@@ -29,6 +29,7 @@ from mmspec.engine.laws import OneHot
 from mmspec.engine.warp import Warp
 from mmspec.errors import InputError
 from mmspec.models.guided import GuidedDecoder
+from mmspec.models.prefill import WHOLE
 from mmspec.models.setting import Setting
 from mmspec.models.transformers.prompted import prompted
 from mmspec.models.transformers.vlm import VlmDecoder, spans
@@ -304,7 +305,7 @@ def started(model, inputs: dict, limit: int = 8) -> tuple[VlmDecoder, GuidedDeco
     decoder.place(prompt)
     setting = Setting(prompt.embedded, mask, None, Warp(), limit, 0, 8, both_ways=prompt.both_ways)
     network = GuidedDecoder(decoder, setting)
-    network.watched = True
+    network.watch(prefix=WHOLE)
     network.start(len(mask))
     return decoder, network
 

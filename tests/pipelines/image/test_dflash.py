@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import shutil
 
 import pytest
 import torch
@@ -12,6 +13,8 @@ from mmspec import ImagePipeline, SpecConfig
 from mmspec.errors import InputError
 from mmspec.methods.names import parse_method
 from mmspec.models.llamagen.dflash_head import DFlashHead
+from mmspec.models.llamagen.eagle_head import EagleHead
+from mmspec.models.llamagen.spatial_heads import SpatialHeads
 
 METHODS = (
     "dflash",
@@ -97,18 +100,32 @@ def test_a_head_without_numbers(pipe, caplog, method):
     assert out.stats.emitted == [16]
 
 
+@pytest.mark.parametrize(
+    ("name", "head", "error"),
+    [
+        ("dflash", DFlashHead(64, 2, None, 32, 1, 5, (1,)), "dim .64. is not the target's .32."),
+        ("dflash", DFlashHead(32, 2, None, 32, 1, 5, (1, 3)), "hidden states .1, 3., and the"),
+        ("eagle", EagleHead(32, 4, None, 32), "n_head .4. is not the target's .2."),
+        ("spatial", SpatialHeads(16, 8, 8), "hidden states of width 16, and the target's have 32"),
+    ],
+)
+def test_a_head_of_another_target_is_refused_as_a_pipeline_takes_it(
+    pipe, tiny_folder, tmp_path, name, head, error
+):
+    """Handed over or found in a folder: before anybody asks for its method."""
+    with pytest.raises(InputError, match=error):
+        ImagePipeline(**{**pipe.components, name: head.double()})
+    folder = shutil.copytree(tiny_folder, tmp_path / "pipeline")
+    shutil.rmtree(folder / name)
+    head.save_pretrained(folder / name)
+    with pytest.raises(InputError, match=error):
+        ImagePipeline.from_pretrained(folder)
+
+
 def test_bad_heads(pipe):
     without = ImagePipeline(**{**pipe.components, "dflash": None})
     with pytest.raises(InputError, match="dflash"):
         without.enable_speculation(SpecConfig("dflash"))
-    for head, error in (
-        (DFlashHead(64, 2, None, 32, 1, 5, (1,)), "dim .64. is not the target's .32."),
-        (DFlashHead(32, 2, None, 32, 1, 5, (1, 3)), "reads the hidden states .1, 3., and"),
-    ):
-        other = ImagePipeline(**{**pipe.components, "dflash": head.double()})
-        other.enable_speculation(SpecConfig("dflash"))
-        with pytest.raises(InputError, match=error):
-            other("a red circle")
     with pytest.raises(ValueError, match="block must be 1 or more"):
         DFlashHead(32, 2, block=0)
     with pytest.raises(ValueError, match="can't tell row and column"):

@@ -20,10 +20,12 @@ from mmspec.models.kept_entries import Keeping, KeptDecoder, best_entries
 from mmspec.models.setting import Setting
 from mmspec.models.target import TokenTarget
 from mmspec.models.transformers.causal import CausalDecoder
+from mmspec.models.transformers.tiny import tiny
 from mmspec.pipelines.vlm.beside import Beside
 from mmspec.pipelines.vlm.generate import SpeculativeGeneration
 from mmspec.pipelines.vlm.memory import Memory
-from mmspec.pipelines.vlm.prompt_caches import Lookahead
+from mmspec.pipelines.vlm.prompt_caches import Lookahead, PromptCaches
+from mmspec.pipelines.vlm.request import Request
 
 PICTURES = [1, 2, 0]
 NAMES = list(parts("cache"))
@@ -197,6 +199,99 @@ def test_what_stays_is_what_is_published(known, monkeypatch, family, name, ahead
             mine = found[layer][row, :, -keep:] - blank
             assert mine.tolist() == kept
     assert not agree(out, theirs)
+
+
+@pytest.mark.parametrize("family", ["llava", "qwen3_vl", "text"])
+@pytest.mark.parametrize("kept", ["target", "draft", "both"])
+@pytest.mark.parametrize("sampled", [False, True])
+def test_the_draft_model_reads_its_prompt_once(known, monkeypatch, family, kept, sampled):
+    """What it read to write ahead it drafts behind, the same tokens as if it had read it again.
+
+    Rows write ahead to ends of their own; pictures are looked at once as well.
+    """
+    model, small, inputs, _ = known(family)
+    slots = ("draft", "target") if kept == "both" else (kept,)
+    options = {}
+    for slot in slots:
+        options |= choosing("speckv", slot)
+    read, prompts = [], []
+    prefill, prompted_ = GuidedDecoder._prefill, Request.prompt
+
+    def noted(self, lines, first, *rest):
+        if self.decoder.model is small:
+            read.append(self.offset - 1 - first)
+        return prefill(self, lines, first, *rest)
+
+    def asked_for(self, decoder, *rest, **more):
+        if decoder.model is small:
+            prompts.append(decoder)
+        return prompted_(self, decoder, *rest, **more)
+
+    monkeypatch.setattr(GuidedDecoder, "_prefill", noted)
+    monkeypatch.setattr(Request, "prompt", asked_for)
+    how = {"max_new_tokens": NEW, "do_sample": sampled, "eos_token_id": [*range(0, 38, 7)]}
+    width, found = inputs["input_ids"].shape[1], []
+    for again in (False, True):
+        with monkeypatch.context() as patch:
+            if again:
+                patch.setattr(Lookahead, "forget", lambda self: None)
+                patch.setattr(PromptCaches, "follow", lambda *given: None)
+                patch.setattr(PromptCaches, "seen", lambda *given: None)
+            mmspec.enable_speculation(model, SpecConfig("draft", **options), drafter=small)
+            read.clear()  # it was tried out
+            torch.manual_seed(7)
+            out, stats = model.generate(**inputs, **how), model.speculation_stats
+        assert stats.fault is None
+        found.append((out, stats.accepted, stats.drafted, stats.draft_cache_entries))
+        assert [width - 1] * (1 + again) == read
+        assert len(prompts) == 1 + again
+        if not again:
+            assert len(set(stats.lookahead_tokens)) > 1  # rows ended at different times
+        prompts.clear()
+    assert torch.equal(found[0][0], found[1][0])
+    assert found[0][1:] == found[1][1:]
+
+
+@pytest.mark.parametrize("kind", ["mistral", "falcon_h1", "bloom"])
+def test_draft_models_of_other_layers_go_on_where_their_caches_can(monkeypatch, kind):
+    """Of layers whose window has moved on the prompt is read again; states and biases are kept."""
+    model, small = tiny("llama", torch.float64), tiny(kind, torch.float64)
+    ids = torch.randint(3, 36, (1, 16), generator=torch.Generator().manual_seed(0))
+    read, prefill = [], GuidedDecoder._prefill
+
+    def noted(self, lines, first, *rest):
+        if self.decoder.model is small:
+            read.append(self.offset - 1 - first)
+        return prefill(self, lines, first, *rest)
+
+    monkeypatch.setattr(GuidedDecoder, "_prefill", noted)
+    how = {"max_new_tokens": 20, "do_sample": False}
+    keeps = dict(target_cache="speckv", cache_window=WINDOW)
+    mmspec.enable_speculation(model, SpecConfig("plain", **keeps), drafter=small)
+    plain = model.generate(ids, **how)
+    mmspec.enable_speculation(model, SpecConfig("draft", **keeps), drafter=small)
+    read.clear()
+    assert torch.equal(model.generate(ids, **how), plain)
+    assert model.speculation_stats.fault is None
+    assert read == [15] * (2 if kind == "mistral" else 1)
+
+
+def test_what_was_read_is_let_go_once_drafts_begin(known, monkeypatch):
+    model, small, inputs, _ = known("text")
+    readers, follow = [], PromptCaches.follow
+
+    def followed(self, reader, prompt):
+        readers.append(reader)
+        follow(self, reader, prompt)
+
+    monkeypatch.setattr(PromptCaches, "follow", followed)
+    mmspec.enable_speculation(model, SpecConfig("draft", **choosing("speckv")), drafter=small)
+    speculation, seen = model.generate.__self__, []
+    speculation.on_round = lambda context: seen.append(readers[0].earlier) or False
+    model.generate(**inputs, max_new_tokens=NEW)
+    assert len(readers) == 1
+    assert seen == [None] * len(seen)
+    assert seen
 
 
 def test_a_row_writes_ahead_to_its_own_end(known):

@@ -15,6 +15,7 @@ from mmspec.engine.warp import Warp
 from mmspec.errors import InputError
 from mmspec.methods import parts
 from mmspec.methods.parts.heads import BRANCHES
+from mmspec.models.guided import GuidedDecoder
 
 RAGGED = [1, 2, 0]  # pictures of every row
 TREE = {
@@ -55,6 +56,28 @@ def answered(model, inputs, config, head, **how):
         return out, model.speculation_stats
     finally:
         mmspec.disable_speculation(model)
+
+
+@pytest.mark.parametrize(
+    ("name", "columns"),
+    [("medusa", 1), ("hydra", 1), ("eagle", None), ("dflash", None), ("longspec", 0)],
+)
+def test_a_prompt_leaves_the_states_that_a_head_reads(known, monkeypatch, name, columns):
+    """Heads without a cache read those in front of the last token; LongSpec reads none."""
+    model, inputs, theirs = known("llava")
+    found, made_ = [], GuidedDecoder.start
+
+    def start(self, rows):
+        made_(self, rows)
+        if type(self) is GuidedDecoder:
+            found.append((0 if self.hidden is None else self.hidden.shape[1], self.offset - 1))
+
+    monkeypatch.setattr(GuidedDecoder, "start", start)
+    out, stats = answered(model, inputs, name, head_of(name, model), prefill_chunk_size=16)
+    assert agree(out, theirs)
+    assert stats.accepted
+    left, read = max(found)  # plain decoding, which it is compared with, leaves none
+    assert left == (read if columns is None else columns)
 
 
 @pytest.mark.parametrize("family", ["llava", "qwen3_vl"])

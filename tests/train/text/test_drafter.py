@@ -72,7 +72,7 @@ def test_text_in_pieces(folder, corpus):
 @pytest.mark.parametrize("layers", [1, 2, 3])
 def test_it_begins_with_layers_of_the_target(folder, layers):
     target = load_text(folder, torch.float32)["model"]
-    student = smaller(target, {"layers": str(layers)})
+    student = smaller(target, {"layers": layers})
     assert len(student.model.layers) == layers
     chosen = {1: [0], 2: [0, 3], 3: [0, 2, 3]}[layers]
     for mine, number in zip(student.model.layers, chosen, strict=True):
@@ -87,12 +87,12 @@ def test_it_begins_with_layers_of_the_target(folder, layers):
 def test_layers_by_other_names():
     """GPT-2 calls them `h`."""
     target = GPT2LMHeadModel(GPT2Config(n_embd=16, n_layer=4, n_head=2, vocab_size=20)).eval()
-    student = smaller(target, {"layers": "2"})
+    student = smaller(target, {"layers": 2})
     for mine, number in zip(student.transformer.h, (0, 3), strict=True):
         theirs = target.transformer.h[number].state_dict()
         assert all(torch.equal(mine.state_dict()[name], theirs[name]) for name in theirs)
     with pytest.raises(InputError, match="no narrower drafters for GPT2LMHeadModel"):
-        smaller(target, {"width": "8"})
+        smaller(target, {"width": 8})
 
 
 def test_a_resumed_run_is_an_unbroken_one(own, tmp_path, monkeypatch):
@@ -167,7 +167,7 @@ def test_a_drafter_with_exits_is_trained_and_drafts(own, tmp_path):
 
 def test_narrower(folder):
     target = load_text(folder, torch.float32)["model"]
-    student = smaller(target, {"layers": "1", "width": "32"})
+    student = smaller(target, {"layers": 1, "width": 32})
     config = student.config
     assert (config.hidden_size, config.head_dim, config.intermediate_size) == (32, 16, 48)
     assert (config.num_attention_heads, config.num_key_value_heads) == (2, 1)

@@ -20,7 +20,6 @@ from mmspec.models.heads.judge import JudgeHead
 from mmspec.models.heads.loading import load_judge
 from mmspec.train import recipes
 from mmspec.train.judging import LenientRule, roc_auc
-from mmspec.train.labelled import settings_of
 from mmspec.train.tokenizers import exchange_tokenizer
 from mmspec.train.trainer import TrainConfig
 from mmspec.train.vlm import judge as recipe
@@ -122,21 +121,6 @@ def test_roc_auc():
     right = sum(float(a > b) + 0.5 * float(a == b) for a, b in pairs) / len(pairs)
     assert roc_auc(scores, positive) == pytest.approx(right)
     assert roc_auc(-scores, ~positive) == pytest.approx(right)
-
-
-def test_settings():
-    known = VlmJudgeRecipe.known, "judge"
-    wanted = {"pictures": 8, "recall": 0.5}
-    assert settings_of({"pictures": "8", "recall": "0.5"}, *known) == wanted
-    for given, said in (
-        ({"picture": "8"}, "unknown setting of judge 'picture'; did you mean 'pictures'"),
-        ({"recall": "much"}, "recall of judge is a number, not 'much'"),
-        ({"recall": "1.5"}, "recall of judge is above 0 and at most 1, not 1.5"),
-        ({"pictures": "0"}, "pictures of judge is above 0"),
-        ({"pictures": "0.4"}, "pictures of judge is a whole number, not '0.4'"),
-    ):
-        with pytest.raises(InputError, match=said):
-            settings_of(given, *known)
 
 
 def labelled(self, asked, first):
