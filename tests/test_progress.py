@@ -49,6 +49,7 @@ class Terminal(io.StringIO):
 def terminal_of(monkeypatch) -> Terminal:
     """Standard output and error are one; set in the test itself, since pytest puts its own back."""
     made = Terminal()
+    monkeypatch.setattr(progress, "time", Namespace(monotonic=lambda: 0.0))  # no machine is slow
     monkeypatch.setattr(sys, "stderr", made)
     monkeypatch.setattr(sys, "stdout", made)
     return made

@@ -65,6 +65,8 @@ def _lengths(args: argparse.Namespace) -> int:
             raise InputError(f"unknown costs {kind!r}; use {', '.join(SYNTHETIC)} or {_MEASURED}")
     if args.recorded is not None and _MEASURED in kinds:
         raise InputError("costs are measured on a model; leave --recorded out, or 'measured'")
+    if args.recorded is not None and args.model is not None:
+        raise InputError("--recorded takes the place of --model; leave one of them out")
     if min(batches) < 1 or not 0 <= args.noise < 1:
         raise InputError("--batches must be at least 1, and --noise from 0 to below 1")
     out, costs = folder(args.out), {k: SYNTHETIC[k] for k in kinds if k in SYNTHETIC}

@@ -12,7 +12,8 @@ from mmspec.methods import SpecConfig
 from mmspec.pipelines.notices import timed_apart
 
 from ..simulation.recorded import Trace, recording
-from .play import Recorded, RoundCost
+from .play import Recorded
+from .rounds import RoundCost
 
 _KEPT = 15  # largest probabilities of a law
 _DEPTHS, _ROWS = (0, 1, 2, 4, 8), (1, 4, 16)  # of rounds that are timed

@@ -11,7 +11,8 @@ from mmspec.eval.report.svg import SERIES, standalone
 from mmspec.eval.report.table import Cell, Row, Table
 
 from ..page import benchmark_page
-from .play import Compared, RoundCost
+from .play import Compared
+from .rounds import RoundCost
 
 ABOUT = (
     "Simulated: how often drafts stand was recorded along outputs, coins say which do, and rounds "

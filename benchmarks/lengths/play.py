@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from unittest.mock import patch
 
 import numpy as np
 import torch
 
-from mmspec.engine.draft import Context, Draft, Verdict
 from mmspec.engine.laws import Categorical
 from mmspec.engine.length.constant import ConstantLength, HeuristicLength
 from mmspec.engine.length.faser import FaserLength
@@ -20,30 +20,12 @@ from mmspec.engine.protocols import DraftLength
 from mmspec.methods import SpecConfig
 from mmspec.pipelines.load_switch import LoadSwitch
 
+from .rounds import Machine, Played, RoundCost, play
+
 MOST = 8  # tokens of a draft
 FIXED = (0, 1, 2, 4, 8)  # lengths that a policy is compared with in hindsight
 _NOW = "mmspec.engine.length.guard.now"
 _AUTO = (4, 0, 8, 2)  # lengths that "auto" chooses from; the second is plain
-
-
-@dataclass(frozen=True)
-class RoundCost:
-    """Seconds of a round: a + b · rows · (1 + γ) + γ · (c + d · rows).
-
-    Attributes:
-        fixed, token: a and b, of the target's call, whose rows are all read as wide as the longest.
-        call, row: c and d, of each call of the drafter.
-    """
-
-    fixed: float
-    token: float
-    call: float
-    row: float
-
-    def seconds(self, rows: int, depth: int) -> float:
-        """Seconds where so many rows run, and the longest draft has so many tokens."""
-        judged = self.fixed + self.token * rows * (1 + depth)
-        return judged + depth * (self.call + self.row * rows)
 
 
 SYNTHETIC = {
@@ -64,35 +46,6 @@ class Recorded:
 
     stands: list[float]
     laws: list[list[float]]
-
-
-@dataclass
-class Machine:
-    """A clock that rounds move."""
-
-    cost: RoundCost
-    noise: float
-    rng: np.random.Generator
-    now: float = 0.0
-
-    def spend(self, rows: int, depth: int) -> float:
-        """Seconds of a round, which are over then."""
-        took = self.cost.seconds(rows, depth) * float(np.exp(self.noise * self.rng.normal()))
-        self.now += took
-        return took
-
-
-@dataclass
-class Played:
-    """Seconds and tokens of some calls."""
-
-    seconds: float = 0.0
-    tokens: int = 0
-
-    @property
-    def pace(self) -> float:
-        """Seconds a token."""
-        return self.seconds / self.tokens
 
 
 @dataclass
@@ -172,7 +125,7 @@ def _ways(cost: RoundCost, rows: int) -> Mapping[str, Call]:
 
     def by(policy: DraftLength) -> Call:
         def call(machine: Machine, texts: Sequence[Recorded], coins: Coins, total: Played) -> None:
-            play(machine, policy, texts, coins, total)
+            written(machine, policy, texts, coins, total)
 
         return call
 
@@ -186,7 +139,7 @@ def _ways(cost: RoundCost, rows: int) -> Mapping[str, Call]:
             assert switch.guard is not None
             machine.now += cost.fixed / 100  # what is in front of the rounds
             inner = ConstantLength(_AUTO[sizes.index(chosen)])
-            play(machine, GuardedLength(inner, switch.guard), texts, coins, total)
+            written(machine, GuardedLength(inner, switch.guard), texts, coins, total)
             told([len(text.stands) for text in texts])
 
     return {**found, "auto": auto}
@@ -199,37 +152,22 @@ def _drawn(texts: Sequence[Recorded], rows: int, seed: int) -> tuple[list[Record
     return chosen, [rng.random(len(text.stands)) for text in chosen]
 
 
-def play(
+def written(
     machine: Machine,
     policy: DraftLength,
     texts: Sequence[Recorded],
     coins: Coins,
     total: Played,
 ) -> None:
-    """Write texts together, row by row; adds what that took to `total`."""
-    rows = len(texts)
+    """Write recorded texts together; adds what that took to `total`."""
     stood = [c < np.array(t.stands) for c, t in zip(coins, texts, strict=True)]
-    context = Context.empty(rows, max(len(text.stands) for text in texts))
-    policy.start(rows)
-    while not all(context.finished):
-        running = [n for n in range(rows) if not context.finished[n]]
-        asked, drafts, kept = policy.budget(), [0] * rows, [0] * rows
-        for row in running:
-            at = context.base[row]
-            drafts[row] = max(0, min(asked[row], len(stood[row]) - at - 1))
-            ahead = stood[row][at : at + drafts[row]]
-            kept[row] = len(ahead) if ahead.all() else int(ahead.argmin())
-        law = _laws(texts, context.base, drafts)
-        seconds = machine.spend(len(running), max(drafts))
-        context.emitted = [kept[n] + 1 if n in running else 0 for n in range(rows)]
-        context.base = [at + more for at, more in zip(context.base, context.emitted, strict=True)]
-        context.finished = [at >= len(s) for at, s in zip(context.base, stood, strict=True)]
-        context.reached, context.accepted, context.seconds = drafts, kept, seconds
-        total.seconds, total.tokens = total.seconds + seconds, total.tokens + sum(context.emitted)
-        tokens = torch.zeros(rows, max(drafts), dtype=torch.long)  # which they are is all one
-        accepted = torch.tensor(kept)
-        verdict = Verdict(accepted, tokens, tokens[:, :1], accepted + 1)
-        policy.observe(context, Draft(tokens, torch.tensor(drafts), law), verdict)
+
+    def stands(row: int, at: int, depth: int) -> int:
+        ahead = stood[row][at : at + depth]
+        return len(ahead) if ahead.all() else int(ahead.argmin())
+
+    lengths = [len(text.stands) for text in texts]
+    play(machine, policy, lengths, stands, partial(_laws, texts), total)
 
 
 def _laws(texts: Sequence[Recorded], base: Sequence[int], drafts: Sequence[int]) -> Categorical:

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
+from .draft_size import MOST_NODES
+
 if TYPE_CHECKING:
     from .resolved import ResolvedConfig
 
@@ -15,9 +17,15 @@ _WIDEST = 16  # children of a node
 def sized_trees(config: ResolvedConfig) -> list[dict[str, Any]]:
     """Options that make a configuration's trees about twice as large, and half as large.
 
-    Those that the user has set stay; so there may be none.
+    Of a published tree that is cut, all of it in place of twice as much. What the user has set
+    stays; so there may be none.
     """
     options, own = config.options, cast(Any, config.drafter_options)
+    if options.get("static_tree", "full") != "full":
+        if {"static_nodes", "tree_widths"} & config.config.options.keys():
+            return []
+        half = config.draft_size().most_drafted // 2
+        return [{"static_nodes": size} for size in (MOST_NODES, half) if size]
     name = next((n for n in ("tree_nodes", "tree_widths", config.drafter.knob) if n in options), "")
     if not name or name in config.config.options:
         return []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -68,14 +69,21 @@ def visitor(browser, address) -> Iterator:
 
 @pytest.fixture
 def slow(monkeypatch):
-    """Rounds of pictures take a while, so that there is something to see and to stop."""
-    observe = ImageView.observe
+    """Rounds of pictures take a while, so that there is something to see and to stop.
+
+    Once the event is cleared, a round waits until it is set, however slow the browser is.
+    """
+    observe, free = ImageView.observe, threading.Event()
+    free.set()
 
     def slowly(view, state):
         observe(view, state)
         time.sleep(0.3)
+        free.wait(WAIT / 1000)
 
     monkeypatch.setattr(ImageView, "observe", slowly)
+    yield free
+    free.set()
 
 
 def headline(page):
@@ -199,7 +207,10 @@ def test_stop(visitor, slow, tmp_path):
     page.get_by_label("window").fill("1")
     press(page, "go")
     says(page, "plain decoding follows")
+    slow.clear()
     press(page, "stop")
+    says(page, "^Stopp")
+    slow.set()
     assert says(page, "^(Done|Stopped)").startswith("Stopped")
     done = int(panel(page, "speculative").locator("dd").first.inner_text().split()[0])
     assert 0 < done < 16
@@ -229,25 +240,26 @@ def test_two_visitors_at_once(visitor, slow):
     assert [picture_of(alone, side) for side in ("speculative", "plain")] == together[1]
 
 
-def test_whoever_leaves_makes_room(visitor, monkeypatch):
+def test_whoever_leaves_makes_room(visitor, slow, monkeypatch):
     """A run whose visitor closed the page ends, and the next in the queue begins."""
     observe, rounds = ImageView.observe, Counter()
 
-    def slowly(view, state):
-        observe(view, state)
+    def counted(view, state):
         rounds[view.request.prompt] += 1
-        time.sleep(0.3)
+        observe(view, state)
 
-    monkeypatch.setattr(ImageView, "observe", slowly)
+    monkeypatch.setattr(ImageView, "observe", counted)
     leaving, staying = visitor(), visitor()
     for page, prompt in ((leaving, "a red star"), (staying, "a blue star")):
         page.get_by_role("textbox", name="Prompt").locator("visible=true").fill(prompt)
         page.get_by_label("window").fill("1")
     press(leaving, "go")
     says(leaving, "plain decoding follows")
+    slow.clear()
     press(staying, "go")
     waits(staying)
     leaving.context.close()
+    slow.set()
     says(staying, "^Done")
     assert rounds["a red star"] < rounds["a blue star"]
     assert rounds["a blue star"] >= 16

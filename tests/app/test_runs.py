@@ -10,6 +10,7 @@ import gradio as gr
 import pytest
 from visits import TAB, given, images, one, shown, visitor
 
+from mmspec.app import comparison
 from mmspec.app.folders import Folders
 from mmspec.app.job_queue import RUNS, JobQueue
 from mmspec.app.limits import Limits
@@ -22,21 +23,29 @@ from mmspec.registry import resolve
 
 @pytest.fixture
 def slow(monkeypatch):
-    """What is made waits in every round until it may go on."""
-    rounds, go = [], threading.Event()
+    """What is made waits a little in every round until it may go on, and is shown in each.
+
+    While `free` is cleared it waits for as long as that is so.
+    """
+    rounds, go, free = [], threading.Event(), threading.Event()
+    free.set()
+    for name in ("PAUSE", "REST"):
+        monkeypatch.setattr(comparison, name, 0)
 
     def slowed(observe):
         def slowly(view, state):
             observe(view, state)
             rounds.append(len(view.made))
             go.wait(0.2)
+            free.wait(60)
 
         return slowly
 
     for tab in TABS:
         view = resolve(f"mmspec.app.views:{tab.view}")
         monkeypatch.setattr(view, "observe", slowed(view.observe))
-    return rounds, go
+    yield rounds, go, free
+    free.set()
 
 
 @pytest.mark.parametrize(
@@ -49,14 +58,16 @@ def slow(monkeypatch):
     ],
 )
 def test_stop_ends_a_run_within_a_round(page, slow, picture_file, modality, changes, most):
-    rounds, _ = slow
+    rounds, _, free = slow
     tab, told = TAB[modality], []
     fields = given(tab, page, picture=str(picture_file), **changes)
     run = page.generate(tab, fields, visitor())
     while "plain decoding follows" not in "".join(told):
         told += [text for text in next(run)[:1] if isinstance(text, str)]
+    free.clear()  # the round that runs is the last, or the one before it
     seen = len(rounds)
     run.close()  # as Gradio does
+    free.set()
     for who, other in (("another", tab), ("one", TAB["image" if modality == "vlm" else "vlm"])):
         assert page.ended(other, "", visitor(who))[0] == gr.skip()
     headline, *_ = page.ended(tab, STOPPING, visitor())
@@ -105,12 +116,16 @@ def test_both_sides_are_shown_as_they_go(page, slow):
 
 def test_what_a_run_waits_for_is_told(page, folders, slow):
     """The model and its size, then about how long; and a run that has not ended yet."""
-    _, go = slow
+    _, go, free = slow
 
     def told(modality: str) -> list[str]:
         tab = TAB[modality]
         states = page.generate(tab, given(tab, page), visitor())
-        return [text for text, *_ in states if isinstance(text, str)]
+        found = []
+        for text, *_ in states:
+            free.set()  # what ran before may end, once this one has said that it waits
+            found += [text] if isinstance(text, str) else []
+        return found
 
     go.set()
     for modality in ("image", "continuous"):
@@ -122,6 +137,7 @@ def test_what_a_run_waits_for_is_told(page, folders, slow):
     last = page.generate(TAB["image"], given(TAB["image"], page), visitor())
     while "at work" not in str(next(last)[0]):
         pass
+    free.clear()
     last.close()
     assert "Waiting for a run that was stopped" in told("image")[0]
 
@@ -162,9 +178,12 @@ def test_the_first_draft_of_a_clip_is_warm_up(page, monkeypatch):
     assert [len(rounds) for rounds in plain] == [1, 12]
 
 
-def test_a_run_has_an_end(folders, slow):
+def test_a_run_has_an_end(folders, slow, monkeypatch):
     """After its seconds it stops within a round, and the page says why; the next may begin."""
-    rounds, go = slow
+    rounds, go, _ = slow
+    # by a clock that rounds move
+    clock = SimpleNamespace(monotonic=lambda: float(len(rounds)))
+    monkeypatch.setattr(comparison, "time", clock)
     page = Page(ModelCache({"image": [folders["image"]]}), Folders(), Limits(seconds=0.1))
     told = one(page, knob=1)
     assert told == "Stopped: a run has at most 0.1 seconds."
@@ -176,14 +195,16 @@ def test_a_run_has_an_end(folders, slow):
 
 
 def test_a_stopped_run_leaves_the_next_alone(page, slow):
-    _, go = slow
+    _, go, free = slow
     tab = TAB["image"]
     first = page.generate(tab, given(tab, page), visitor("one"))
     while "at work" not in str(next(first)[0]):
         pass
+    free.clear()
     first.close()  # Gradio begins the next one at once
     second = page.generate(tab, given(tab, page, seed=7), visitor("two"))
     assert "Waiting for a run that was stopped" in next(second)[0]
+    free.set()
     go.set()
     assert "Stopped." in page.ended(tab, STOPPING, visitor("one"))[0]
     *_, (headline, speculative, plain) = second

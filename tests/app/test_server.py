@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 import urllib.error
 import urllib.request
 from functools import partial
@@ -275,10 +274,11 @@ def test_the_command_serves_until_it_is_ended(folders, tmp_path, stop, code):
 
 def test_the_queue_has_an_end(folders, monkeypatch):
     """A visitor has one place, one that stops a run that waits gives it up, and the rest wait."""
-    go = threading.Event()
+    go, begun = threading.Event(), threading.Event()
     observe = ImageView.observe
 
     def slowly(view, state):
+        begun.set()
         go.wait(60)
         observe(view, state)
 
@@ -306,7 +306,7 @@ def test_the_queue_has_an_end(folders, monkeypatch):
             "the prompt is empty; say what to make",
         )
         assert join("a")[0] == 200
-        time.sleep(0.5)  # it is at work
+        assert begun.wait(60)  # it is at work
         code, told = join("a")
         assert (code, "your last run is still at work" in told["detail"][0]["message"]) == (
             422,

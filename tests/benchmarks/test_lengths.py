@@ -9,17 +9,8 @@ import pytest
 
 from benchmarks.__main__ import main
 from benchmarks.lengths.measure import fitted
-from benchmarks.lengths.play import (
-    MOST,
-    SYNTHETIC,
-    Machine,
-    Played,
-    Recorded,
-    RoundCost,
-    compare,
-    play,
-    ways,
-)
+from benchmarks.lengths.play import MOST, SYNTHETIC, Recorded, compare, ways, written
+from benchmarks.lengths.rounds import Machine, Played, RoundCost
 from mmspec.engine.length.constant import ConstantLength
 from mmspec.errors import InputError
 
@@ -40,9 +31,9 @@ def test_a_play_is_a_sum_of_rounds():
     machine, total = Machine(COST, 0.0, np.random.default_rng(0)), Played()
     both = [sure([1, 1, 0, 1, 1, 1]), sure([0, 1, 1])]
     coins = [np.full(len(text.stands), 0.5) for text in both]
-    play(machine, ConstantLength(2), both, coins, total)
+    written(machine, ConstantLength(2), both, coins, total)
     # 3 and 1 tokens; then 3 and 2, for the second has room for one draft; both are over
-    assert total.tokens == 9
+    assert (total.tokens, total.rounds, total.drafted) == (9, 2, 2)
     rounds = [COST.seconds(2, 2), COST.seconds(2, 2)]
     assert total.seconds == pytest.approx(sum(rounds))
     assert machine.now == total.seconds
@@ -106,6 +97,7 @@ def test_the_command_reads_a_record(tmp_path, capsys):
         (["--costs", "free"], "unknown costs 'free'"),
         (["--recorded", "none.json", "--costs", "measured"], "costs are measured on a model"),
         (["--recorded", "none.json"], "can't read none.json as recorded acceptances"),
+        (["--recorded", "none.json", "--model", "smollm2"], "leave one of them out"),
         (["--noise", "1"], "--noise from 0 to below 1"),
     ],
 )

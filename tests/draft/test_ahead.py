@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import time
 from collections import Counter
 
 import pytest
@@ -351,11 +350,9 @@ def test_a_drafter_that_fails_is_left_alone(place, caplog):
 @needs_fork
 def test_a_process_that_dies_is_left_alone(threads):
     guard = GuardedDrafter(AheadDrafter(Broken(Table(3, 8), dies=True), "process"), 3, 8)
-    began = time.monotonic()
     out, _ = generated(guard, [1, 2], TableTarget(Table(3, 7)))
     assert [len(row) for row in out] == [24, 24]
     assert "process beside is gone" in guard.fault
-    assert time.monotonic() - began < 60
     assert torch.get_num_threads() == threads
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -68,13 +69,14 @@ def test_recycling_joint_law():
         assert distance(law, target.joint(limit)) < EXACT
 
 
-def test_the_published_tree_has_the_joint_law_too():
+@pytest.mark.parametrize("nodes", [1, 3, 5, 80])
+def test_the_published_tree_has_the_joint_law_too(nodes):
     """Of three tokens it is wide as these allow; lengths are short, so that all is enumerated."""
     target, widths = Table(3, 7), RECYCLING_WIDTHS[:2]
     law = whole_loop(
         3,
         TableTarget(target),
-        lambda: RecyclingDrafter(3, widths, tree="recycling-80"),
+        lambda: RecyclingDrafter(3, widths, tree="recycling-80", nodes=nodes),
         rule=RecursiveRule(),
     )
     assert distance(law, target.joint(3)) < EXACT

@@ -56,6 +56,7 @@ OTHER: dict[str, Any] = {  # than the default
     "rejection": 0.3,
     "tree_widths": (2, 2),
     "static_tree": "recycling-80",
+    "static_nodes": 9,
     "table_lives": True,
     "run_cache": 9,
     "tree_depth": 3,

@@ -7,13 +7,17 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from types import SimpleNamespace
 
 import httpx
 import pytest
 from serving import KEY, LIMITS, asked, figures, free_port, running
 
+from mmspec.serve import backend as serving_backend
+from mmspec.serve import jobs
 from mmspec.serve.requests import ServeLimits
 
 
@@ -24,12 +28,26 @@ def left_while_streaming(where: str, body: dict, headers: dict) -> None:
 
 def left_while_waiting(where: str, body: dict, headers: dict) -> None:
     with pytest.raises(httpx.ReadTimeout):
-        httpx.post(where, json=body, headers=headers, timeout=1.0)
+        httpx.post(where, json=body, headers=headers, timeout=httpx.Timeout(60, read=1.0))
 
 
 def left_before_the_first_word(where: str, body: dict, headers: dict) -> None:
     with pytest.raises(httpx.ReadTimeout):
-        httpx.post(where, json={**body, "stream": True}, headers=headers, timeout=0.05)
+        httpx.post(
+            where,
+            json={**body, "stream": True},
+            headers=headers,
+            timeout=httpx.Timeout(60, read=0.05),
+        )
+
+
+def until(true: Callable[[], bool]) -> None:
+    """Wait for what is going to be; a minute is no measure of a machine."""
+    for _ in range(1200):
+        if true():
+            return
+        time.sleep(0.05)
+    raise AssertionError("it is not so after a minute")
 
 
 def test_a_client_that_goes_away_frees_its_place(address, backend):
@@ -45,31 +63,39 @@ def test_a_client_that_goes_away_frees_its_place(address, backend):
         return usual(*args, **state)
 
     runner.pipe._after_round = held
+    gone = 'mmspec_requests_total{code="499",model="embedded-vlm"}'
+    before = figures(address).get(gone, 0.0)
     try:
-        for leave in (left_while_streaming, left_while_waiting, left_before_the_first_word):
+        for n, leave in enumerate(
+            (left_while_streaming, left_while_waiting, left_before_the_first_word), 1
+        ):
             leave(f"{address}/v1/chat/completions", body, {"Authorization": f"Bearer {KEY}"})
-            for _ in range(200):
-                if not backend.batcher._running and not backend.batcher.waiting:
-                    break
-                time.sleep(0.05)
-            else:
-                raise AssertionError("the place is not free")
-        after = figures(address)['mmspec_requests_total{code="499",model="embedded-vlm"}']
-        assert after >= 3
+            # who reads no more may be gone before the server has begun: first it is counted
+            until(lambda n=n: figures(address).get(gone, 0.0) >= before + n)
+            until(lambda: not backend.batcher._running and not backend.batcher.waiting)
     finally:
         del runner.pipe._after_round
 
 
 @pytest.mark.parametrize(
     ("seconds", "status", "message"),
-    [(0.0, 503, "the request waited too long"), (0.5, 504, "the answer took too long")],
+    [(0.0, 503, "the request waited too long"), (1000.0, 504, "the answer took too long")],
 )
-def test_what_takes_too_long_ends(backend, seconds, status, message):
+def test_what_takes_too_long_ends(backend, monkeypatch, seconds, status, message):
+    """By a clock that stands still but in rounds, of which each takes longer than there is."""
+    now = [0.0]
+    monkeypatch.setattr(jobs, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(serving_backend, "time", SimpleNamespace(monotonic=lambda: now[0] - 1))
     short = ServeLimits(**{**vars(LIMITS), "seconds": seconds})
     backend.limits, usual = short, backend.limits
     pipe = backend.batcher.runners["embedded-vlm"].pipe
     own = pipe._after_round
-    pipe._after_round = lambda *args, **state: time.sleep(0.2) or own(*args, **state)
+
+    def slow(*args, **state):
+        now[0] += 2000.0
+        return own(*args, **state)
+
+    pipe._after_round = slow
     body = {"model": "embedded-vlm", "messages": asked(), "max_tokens": 64, "temperature": 0}
     try:
         with running(backend, LIMITS) as where:
@@ -96,15 +122,15 @@ def test_the_process_ends_when_it_is_asked_to(tmp_path):
             time.sleep(0.2)
         body = {"model": "embedded-vlm", "messages": asked(), "temperature": 2.0, "n": 8}
         with ThreadPoolExecutor(1) as one:
-            answer = one.submit(httpx.post, f"{address}/v1/chat/completions", json=body, timeout=60)
+            answer = one.submit(
+                httpx.post, f"{address}/v1/chat/completions", json=body, timeout=180
+            )
             for _ in range(600):
                 if httpx.get(f"{address}/metrics").text.count("mmspec_first_token_seconds_count{"):
                     break
                 time.sleep(0.01)
             process.send_signal(signal.SIGTERM)
-            began = time.monotonic()
-            assert process.wait(60) == 128 + signal.SIGTERM
-            assert time.monotonic() - began < 30
+            assert process.wait(180) == 128 + signal.SIGTERM
             told = answer.result()
         assert told.status_code in (200, 503)
     finally:

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -96,20 +95,13 @@ def test_one_of_two_replicas_dies_under_load():
             ]
 
         assert len(replicas()) == 2
-        died = threading.Event()
-
-        def kill() -> None:
-            time.sleep(1.0)
-            ray.kill(ray.get_actor(replicas()[0], namespace="serve"))
-            died.set()
-
-        threading.Thread(target=kill).start()
         with ThreadPoolExecutor(12) as many:
             whole = many.map(ask, list(range(4)) * 12)
             streams = many.map(lambda seed: ask(seed, True), list(range(4)) * 3)
-            answers = list(whole)
+            answers = [next(whole)]  # the others are under way, or wait
+            ray.kill(ray.get_actor(replicas()[0], namespace="serve"))
+            answers += whole
             assert len(list(streams)) == 12
-        assert died.is_set()
         assert answers == alone * 12
         figures = httpx.get(f"{address}/metrics").text
         assert 'mmspec_requests_total{code="200",model="embedded-vlm"}' in figures

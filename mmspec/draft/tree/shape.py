@@ -24,17 +24,18 @@ class TreeShape:
     """Tree in which a node of level d has at most `widths[d]` children; levels stand in order.
 
     Attributes:
-        tree: which of these it has, see `children_of`; "full": all.
+        tree, most: which of these it has, see `children_of`; "full", None: all.
     """
 
     widths: tuple[int, ...]
     tree: StaticTree = "full"
+    most: int | None = None
     _made: dict[Any, Draft] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @cached_property
     def children(self) -> Children:
         """By level the children of each node of the level above."""
-        return children_of(self.widths, self.tree)
+        return children_of(self.widths, self.tree, self.most)
 
     @cached_property
     def ends(self) -> list[int]:

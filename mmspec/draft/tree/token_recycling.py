@@ -32,7 +32,7 @@ class RecyclingDrafter:
         prompt: tokens `[N, P]` in front of every sample's output, -1 where there is none; None:
             unknown.
         table: what was learnt before, and is learnt for later; None: nothing is kept.
-        tree: which of these children there are, see `children_of`.
+        tree, nodes: which of these children there are, and how many, see `children_of`.
     """
 
     def __init__(
@@ -43,9 +43,10 @@ class RecyclingDrafter:
         prompt: Tensor | None = None,
         table: SuccessorTable | None = None,
         tree: StaticTree = "full",
+        nodes: int | None = None,
     ) -> None:
         self.vocab_size = vocab_size
-        self.shape = TreeShape(tuple(min(width, vocab_size) for width in widths), tree)
+        self.shape = TreeShape(tuple(min(width, vocab_size) for width in widths), tree, nodes)
         self.target, self.prompt, self.table = target, prompt, table
         self._table = torch.empty(0)
         if target is not None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal
 
+from ..draft_size import MOST_NODES
 from ..options import option
 from ..part import Drafter, DraftOptions, Offers, Preset
-from ..static_trees import RECYCLING_WIDTHS, StaticTree, children_of
+from ..static_trees import RECYCLING_WIDTHS, Children, StaticTree, children_of
 from .heads import head_preset
 from .shared import ChainOptions, LivingOptions, SiblingsOptions, table_lives
 from .windows import RefinedOptions, WindowOptions
@@ -50,12 +51,23 @@ class RecyclingOptions(WidthsOptions, LivingOptions):
     static_tree: StaticTree = option(
         "full", "nodes of the tree: all that tree_widths has room for, or the published 80 of those"
     )
+    static_nodes: int = option(
+        MOST_NODES,
+        "of these nodes, those that stay, the ones with the most nodes behind them",
+        1,
+        MOST_NODES,
+        limits=("nodes",),
+    )
 
     def first(self, stride: int) -> int:
-        return len(children_of(self.tree_widths, self.static_tree))
+        return len(self._children)
 
     def nodes(self, depth: int) -> int:
-        return sum(map(sum, children_of(self.tree_widths, self.static_tree)[:depth]))
+        return sum(map(sum, self._children[:depth]))
+
+    @property
+    def _children(self) -> Children:
+        return children_of(self.tree_widths, self.static_tree, self.static_nodes)
 
 
 class BranchingOptions(SiblingsOptions):
@@ -166,7 +178,13 @@ def _living(name: str) -> Any:
     return taken
 
 
-_PUBLISHED: Any = dict(static_tree="recycling-80", tree_widths=RECYCLING_WIDTHS, table_lives=None)
+# of the published tree as many nodes as a processor's call has room for beside the root
+_RECYCLING: Any = dict(
+    static_tree="recycling-80",
+    static_nodes=15,
+    tree_widths=RECYCLING_WIDTHS,
+    table_lives=None,
+)
 
 PARTS = (
     Drafter(
@@ -235,7 +253,12 @@ PARTS = (
         ".tree.token_recycling:RecyclingDrafter",
         "the target's own runners-up draft a tree",
         RecyclingOptions,
-        {"widths": "tree_widths", "tree": "static_tree", "table": _living("table")},
+        {
+            "widths": "tree_widths",
+            "tree": "static_tree",
+            "nodes": "static_nodes",
+            "table": _living("table"),
+        },
         tree=True,
         merges=True,
         nests=True,
@@ -320,8 +343,8 @@ PARTS = (
                 "token-recycling",
                 "recycling",
                 "recursive",
-                "the published tree of the target's earlier runners-up",
-                settings=_PUBLISHED,
+                "the first nodes of the published tree of the target's earlier runners-up",
+                settings=_RECYCLING,
             )
         },
     ),

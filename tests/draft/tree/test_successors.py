@@ -10,7 +10,9 @@ import mmspec
 from mmspec.draft.tree.successors import SuccessorTable, runners_up
 from mmspec.draft.tree.token_recycling import RecyclingDrafter
 from mmspec.engine.draft import Context, Scores
-from mmspec.methods.static_trees import children_of
+from mmspec.methods import SpecConfig
+from mmspec.methods.static_trees import RECYCLING_WIDTHS, children_of
+from mmspec.pipelines.load_switch import choices_of
 
 PROMPT = "the dog and the dog saw the cat. the dog and"
 
@@ -135,7 +137,7 @@ def test_a_table_lives_on_with_all_that_it_has_learnt(pipe, drafters):
     assert told == [pipe(prompt, max_new_tokens=8).tokens for prompt in (PROMPT, "x")]
 
 
-def test_text_is_drafted_in_the_published_tree(pipe, monkeypatch):
+def test_text_can_be_drafted_in_the_published_tree(pipe, monkeypatch):
     """Eight successors a token, 80 nodes: behind every node the first of its token's own."""
     drafts = []
 
@@ -147,7 +149,7 @@ def test_text_is_drafted_in_the_published_tree(pipe, monkeypatch):
 
     original = RecyclingDrafter.propose
     monkeypatch.setattr(RecyclingDrafter, "propose", propose)
-    pipe.enable_speculation("token-recycling")
+    pipe.enable_speculation("token-recycling[static_nodes=80]")
     pipe(PROMPT, max_new_tokens=8)
     table, draft, root = drafts[0]
     parents, tokens = draft.parents[0].tolist(), draft.tokens[0].tolist()
@@ -170,3 +172,39 @@ def test_widths_cut_the_published_tree():
         narrow = children_of((1,) * depth, "recycling-80")
         assert narrow == ((1,),) * depth  # the likeliest successors of the likeliest
     assert sum(map(sum, children_of((9,) * 9, "recycling-80"))) == 80
+
+
+def paths(children):
+    """The ranks on the way to every node."""
+    found, above = [], [()]
+    for level in children:
+        above = [(*p, n) for p, count in zip(above, level, strict=True) for n in range(count)]
+        found += above
+    return found
+
+
+def test_nodes_stay_in_the_order_of_what_is_behind_them():
+    whole = paths(children_of(RECYCLING_WIDTHS, "recycling-80"))
+    behind = {p: sum(other[: len(p)] == p for other in whole) for p in whole}
+    before = set()
+    for most in range(1, 81):
+        kept = set(paths(children_of(RECYCLING_WIDTHS, "recycling-80", most)))
+        (new,) = kept - before
+        assert before < kept
+        assert all(behind[new] >= behind[other] for other in set(whole) - kept)
+        assert len(new) == 1 or new[:-1] in kept
+        before = kept
+    assert children_of((2, 2), "full", 3) == ((2,), (1, 0))
+    assert children_of((2, 2), "full", 256) == children_of((2, 2))
+
+
+def test_a_call_on_a_processor_has_room_for_the_usual_tree():
+    """Sixteen rows with the root; by itself the size is chosen, up to the published one."""
+    sizes = []
+    for config in choices_of(SpecConfig("token-recycling", length="auto"), "vlm"):
+        size = config.resolve("vlm").draft_size()
+        sizes.append((size.most_drafted, size.deepest))
+    assert sizes == [(15, 4), (0, 0), (80, 6), (7, 4)]
+    for own in ({"static_nodes": 80}, {"tree_widths": (4, 2, 1)}):
+        set_ = SpecConfig("token-recycling", length="auto", **own)
+        assert len(choices_of(set_, "vlm")) == 2  # what is set is the only size

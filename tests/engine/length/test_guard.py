@@ -10,6 +10,7 @@ import torch
 from machines import SHAPES, Machine, known_plain
 from toys import EXACT, Table, TableModel, TableTarget, distance, drafters, whole_loop
 
+from benchmarks.lengths.rounds import RoundCost
 from mmspec.draft.guarded import GuardedDrafter
 from mmspec.draft.tree.fixed_tree import TreeDrafter
 from mmspec.engine.accept.recursive import RecursiveRule
@@ -36,10 +37,11 @@ def test_what_is_lost_against_plain_decoding_is_bounded(shape, stands, monkeypat
         for _ in range(4):
             machine.runs(ledger, 8, lengths, grows=grows)
             plain += machine.plain(lengths)
-            first = machine.seconds(rows, 1)  # of all that drafts, and not in the account
+            first = machine.cost.seconds(rows, 1)  # of all that drafts, and not in the account
             octaves = [n for n in (1, 2, 4, 8, 16, 32) if n <= rows]
-            debt = sum(2 * ledger.owed * machine.seconds(n, 0) + machine.longest for n in octaves)
-            assert machine.time <= plain + SHARE * machine.time + debt + first + 1
+            owed = 2 * ledger.owed
+            debt = sum(owed * machine.cost.seconds(n, 0) + machine.longest for n in octaves)
+            assert machine.now <= plain + SHARE * machine.now + debt + first + 1
 
 
 @pytest.mark.parametrize("noise", [0.05, 0.1])
@@ -51,11 +53,11 @@ def test_a_noisy_clock_costs_little_more(shape, noise, monkeypatch):
             grows, lengths = "windows" in shape, [256] * rows
             ledger = Ledger(2 * OWED if grows else OWED)
             machine.runs(ledger, 8, lengths, grows=grows)
-            started = machine.time
+            started = machine.now
             for _ in range(3):
                 machine.runs(ledger, 8, lengths, grows=grows)
             mean = math.exp(noise**2 / 2)  # of a round's factor
-            assert 3 * mean * machine.plain(lengths) / (machine.time - started) > 0.965
+            assert 3 * mean * machine.plain(lengths) / (machine.now - started) > 0.965
 
 
 def test_what_pays_is_kept(monkeypatch):
@@ -66,7 +68,7 @@ def test_what_pays_is_kept(monkeypatch):
         free, stands_still = Machine(CHEAP, monkeypatch), Ledger()
         monkeypatch.setattr(guards, "now", lambda: 0.0)
         free.runs(stands_still, 8, [256] * rows)
-        assert machine.time < free.time / 0.8
+        assert machine.now < free.now / 0.8
 
 
 def test_a_full_batch_is_plain_and_its_last_rows_draft(monkeypatch):
@@ -75,9 +77,9 @@ def test_a_full_batch_is_plain_and_its_last_rows_draft(monkeypatch):
     machine = Machine(shape, monkeypatch, (0.7,))
     ledger = Ledger()
     machine.runs(ledger, 8, lengths)
-    started = machine.time
+    started = machine.now
     drafted, rounds = machine.runs(ledger, 8, lengths)
-    assert machine.time - started < 0.8 * machine.plain(lengths)
+    assert machine.now - started < 0.8 * machine.plain(lengths)
     assert ledger.rounds[0, 5].rate < 1 < ledger.rounds[0, 1].rate
     assert drafted < rounds - 20  # the first 32 tokens or so are written plainly
 
@@ -94,7 +96,7 @@ def test_where_the_clock_stands_still_all_rounds_draft():
 def test_a_plain_call_only_times_its_rounds(monkeypatch):
     machine, ledger = Machine(CHEAP, monkeypatch), Ledger()
     assert machine.runs(ledger, 8, [32], arm=None) == (0, 32)
-    assert ledger.plain.at(1) == pytest.approx(machine.seconds(1, 0))
+    assert ledger.plain.at(1) == pytest.approx(machine.cost.seconds(1, 0))
     drafted, rounds = machine.runs(ledger, 8, [32])
     assert drafted >= rounds - 1  # nothing is left to be timed; one token more has room for none
 
@@ -104,11 +106,11 @@ def test_tries_become_rare_within_a_call(monkeypatch):
     guard = Guard(ledger, 0)
     began = []
     for number in range(4000):
-        machine.time += 0.001
+        machine.now += 0.001
         before = guard._on
         drafts = guard.drafts(1)
         began += [number] if drafts and not before else []
-        machine.time += 1.05 if drafts else 1.0
+        machine.now += 1.05 if drafts else 1.0
         guard.told(1, 1.0, 1.05 if drafts else 1.0, 8 if drafts else 0)
     gaps = [after - before for before, after in pairwise(began)]
     assert len(began) > 3
@@ -126,7 +128,7 @@ def test_drafts_that_begin_to_pay_are_found(monkeypatch):
 def test_a_machine_that_slows_down_does_not_end_drafts_that_pay(monkeypatch):
     machine, ledger = Machine(CHEAP, monkeypatch), Ledger()
     machine.runs(ledger, 8, [256] * 2)
-    machine.shape = tuple(2 * cost for cost in CHEAP)
+    machine.cost = RoundCost(*(2 * cost for cost in CHEAP))
     for _ in range(3):
         drafted, rounds = machine.runs(ledger, 8, [256] * 2)
     assert drafted > 0.9 * rounds

@@ -271,11 +271,11 @@ def test_connected_elsewhere(cluster, job):
 @pytest.mark.parametrize("address", ["127.0.0.1:9", "ray://127.0.0.1:9", "127.0.0.1", "a:b:c", ""])
 def test_no_cluster_answers(monkeypatch, address):
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
-    started = time.monotonic()
+    # which would try for long
+    monkeypatch.setattr(ray, "init", lambda **_: pytest.fail("Ray is asked all the same"))
     with pytest.raises(InputError, match="no Ray cluster answers at") as error:
         connect(address, 2)
     assert "\n" not in str(error.value)
-    assert time.monotonic() - started < 2 * ray_executor.REACH_SECONDS
 
 
 def test_without_ray(monkeypatch, job):
@@ -325,7 +325,7 @@ def test_an_interrupt_ends_the_cluster_that_was_started_here():
         process.send_signal(signal.SIGINT)
         output, errors = process.communicate(timeout=180)
     assert (process.returncode, output, errors) == (0, "interrupted\n", "")
-    _, alive = psutil.wait_procs([psutil.Process(p) for p in cluster if psutil.pid_exists(p)], 10)
+    _, alive = psutil.wait_procs([psutil.Process(p) for p in cluster if psutil.pid_exists(p)], 120)
     assert not alive
 
 

@@ -158,7 +158,7 @@ def test_stop_strings_and_penalties_know_their_prompt(pipe, monkeypatch):
 
 def test_tables_that_live_on_learn_of_all(pipe):
     pipe.to(torch.float64)
-    pipe.enable_speculation("token-recycling[table_lives=true]")
+    pipe.enable_speculation("token-recycling[table_lives=true,static_nodes=80]")
     first = answers(pipe, 2, temperature=0.0)
     again = answers(pipe, 2, temperature=0.0)
     assert again.tokens == first.tokens

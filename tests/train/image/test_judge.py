@@ -82,6 +82,8 @@ def test_it_learns_and_a_pipeline_takes_it(folder, monkeypatch, capsys):
 
 
 def test_untrained_it_is_chance(made):
+    with torch.no_grad():
+        made.model.score.bias.zero_()  # it says the same of all states, whoever rounds
     assert made.evaluate(made.model)["held_out_auc"] == 0.5
 
 

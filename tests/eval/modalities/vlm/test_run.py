@@ -119,10 +119,13 @@ def test_what_looking_gains_is_the_ratio_of_the_lengths(finished):
 def test_the_compressors_choices_are_counted(finished, job):
     row = Report.read(finished).methods["specvlm@greedy"]
     assert sum(choice.n for choice in row.choices.values()) == 2
-    for choice in row.choices.values():
+    told = [x["choice"] for x in lines(finished, "quality") if x["method"] == "specvlm@greedy"]
+    for branch, choice in row.choices.items():
         assert choice.visual == 4  # 2 × 2 patches
         assert 0 <= choice.kept < 4
-        assert 0 < choice.seconds < row.seconds_median
+        seconds = [one["seconds"] for one in told if one["branch"] == branch]
+        assert choice.seconds == pytest.approx(sum(seconds) / len(seconds))
+        assert min(seconds) > 0
     assert not Report.read(finished).methods["draft@greedy"].choices
 
 
