@@ -2,12 +2,16 @@
 
 _LOOP = "mmspec/engine/loop.py: "
 _CHAIN, _EXCESS = "mmspec/engine/accept/chain.py: ", "mmspec/engine/accept/gaussian/excess.py: "
+_SIZES, _AT = "mmspec/methods/tree_sizes.py: ", "step = 1 if {} else -1"
 _RING = "outside, 1 + math.sqrt({}) * root, torch.maximum(1 - root, share * math.exp(-0.5))"
 
 EQUIVALENT: dict[str, str] = {
     f"{_CHAIN}if count > 1: -> if (count >= 1):": "of a single row 0 is added",
     f"{_EXCESS}{_RING.format('2')} -> {_RING.format('(3)')}": (
         "Newton's steps begin somewhat further off, on the same side, and come to the same place"
+    ),
+    f"{_SIZES}{_AT.format('nodes(best) < wanted')} -> {_AT.format('(nodes(best) <= wanted)')}": (
+        "of a tree that is as large as wanted any step leads away, and none is taken"
     ),
     f"{_LOOP}if over > 0: -> if (over >= 0):": "0 is taken off, and what is kept is emitted anyway",
 }
