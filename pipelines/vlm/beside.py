@@ -39,7 +39,7 @@ class Beside:
     reward: StepReward | None = None
 
     def only(self, config: ResolvedConfig) -> Beside:
-        """What another method asks for of it."""
+        """Parts of it that another method asks for."""
         needs, routes = config.needs, config.rule.routes
         drafter = self.drafter if "drafter" in needs else None
         return Beside(

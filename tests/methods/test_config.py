@@ -117,7 +117,7 @@ OTHER: dict[str, Any] = {  # than the default
 CODES = torch.randn(12, 3, generator=torch.Generator().manual_seed(0))
 
 
-TARGET: Any = SimpleNamespace(layers=4, embeddings=CODES, watch=lambda: None)
+TARGET: Any = SimpleNamespace(layers=4, embeddings=CODES, watch=lambda **states: None)
 ELSE = {
     "length": "constant",
     "more": None,
