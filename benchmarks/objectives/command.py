@@ -31,7 +31,9 @@ def add_objectives(commands: Any) -> None:
         type=Path,
         help="folder of a language model, some see pictures (default: the embedded one)",
     )
-    objectives.add_argument("--method", default="eagle3", help="kind of head (default: eagle3)")
+    objectives.add_argument(
+        "--method", default="eagle3", help="kind of head, or drafter (default: eagle3)"
+    )
     objectives.add_argument("--objectives", type=names, help="a,b (default: all)")
     objectives.add_argument("--steps", type=int, default=500, help="of each training")
     objectives.add_argument("--batch-size", type=int, help="answers a step (default: the recipe's)")
@@ -40,6 +42,9 @@ def add_objectives(commands: Any) -> None:
     )
     objectives.add_argument(
         "--data", type=Path, help="prompts, as of mmspec train (default: the recipe's)"
+    )
+    objectives.add_argument(
+        "--corpus", type=Path, help='of --method drafter, lines {"text": …} to learn first'
     )
     add_pairs(objectives, "--set", "NAME=VALUE", "size of the heads; repeatable")
     objectives.add_argument("--device", default="cpu", help="cpu or cuda")
@@ -76,7 +81,8 @@ def _objectives(args: argparse.Namespace) -> int:
     }
     given = {name: value for name, value in given.items() if value is not None}
     out, pipeline = folder(args.out), args.pipeline or embedded_folder("vlm")
-    comparison = Comparison(pipeline, out, args.method, args.steps, given)
+    corpus = args.corpus and args.corpus.resolve()
+    comparison = Comparison(pipeline, out, args.method, args.steps, given, corpus)
     with locked(out):
         record = comparison.run(chosen)
         page = objectives_markdown(record)

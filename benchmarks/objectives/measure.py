@@ -1,4 +1,4 @@
-"""Heads that are trained by one objective each, and how far their drafts are accepted."""
+"""Drafters that are trained by one objective each, and how far their drafts are accepted."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from mmspec.engine.stats import SpecStats
 from mmspec.errors import InputError
@@ -19,9 +20,12 @@ from mmspec.eval.environment import environment
 from mmspec.eval.measure.bootstrap import Interval, known_interval
 from mmspec.files import read_object
 from mmspec.models.heads.loading import load_head
+from mmspec.models.loading import load_component
 from mmspec.registry import check_name, resolve
+from mmspec.train.heads.objectives import RANDOM
 from mmspec.train.heads.recipe import HeadRecipe
 from mmspec.train.recipes import STAGES, train
+from mmspec.train.text.drafter import DRAFTER, TextAlignRecipe
 from mmspec.train.trainer import TrainConfig
 
 BASELINE = "kl"
@@ -56,19 +60,20 @@ class Accepted:
 
 @dataclass
 class Learned:
-    """A head.
+    """A head, or a small model.
 
     Attributes:
         objective: its loss on laws.
-        steps: of its training; those of its reference are apart.
-        reference_steps: of the training of its reference; 0: it has none.
-        minutes: of its training, answers that the target wrote for it included.
+        steps: of its training on the target's answers.
+        steps_before: of the training of its reference, or of its own on plain text; 0: there was
+            none.
+        minutes: of its trainings, answers that the target wrote for it included.
         greedy, sampled: at temperature 0, and 1.
     """
 
     objective: str
     steps: int
-    reference_steps: int
+    steps_before: int
     minutes: float
     greedy: Accepted
     sampled: Accepted
@@ -122,8 +127,30 @@ def accepted_of(stats: SpecStats, baseline: SpecStats) -> Accepted:
     return Accepted(told, told_ci, more, more_ci, stood, stood_ci, by_position)
 
 
+@dataclass(frozen=True)
+class _Way:
+    """Settings of a training.
+
+    Attributes:
+        objective, steps, reference: see `mmspec train`.
+        pretrained: plain text comes first (FastDraft).
+    """
+
+    objective: str
+    steps: int
+    reference: str | None = None
+    pretrained: bool = False
+
+    @property
+    def home(self) -> str:
+        """Name of its folder."""
+        first = "pretrained-" if self.pretrained else ""
+        beside = {None: "", REFERENCE: "-reference"}.get(self.reference, f"-{self.reference}")
+        return f"{first}{self.objective}{beside}-{self.steps}"
+
+
 class Comparison:
-    """Heads of one kind over one model, trained by several objectives.
+    """Heads of one kind, or small models, over one model, trained by several objectives.
 
     Each has a folder `trained/NAME` of the output. All begin with the same weights and learn from
     the same answers; a language model's lie in `lessons`. The pipeline's folder stays as it is.
@@ -131,20 +158,37 @@ class Comparison:
     Args:
         pipeline: folder of the model.
         out: folder that is written.
-        method: kind of head.
+        method: kind of head, or "drafter": a small model.
         steps: of a training.
         given: other options of `mmspec train`.
+        corpus: plain text that a small model is trained on in front of the answers, by as many
+            steps; None: there is no such row.
 
     Raises:
-        InputError: the model has no such head.
+        InputError: the model has no such drafter, or heads are given plain text.
     """
 
     def __init__(
-        self, pipeline: Path, out: Path, method: str, steps: int, given: Mapping[str, Any]
+        self,
+        pipeline: Path,
+        out: Path,
+        method: str,
+        steps: int,
+        given: Mapping[str, Any],
+        corpus: Path | None = None,
     ) -> None:
         sees = "vision_config" in read_object(pipeline / "config.json")
-        self.recipe = "vlm-head" if sees else "text-head"
-        check_name("head", method, STAGES[self.recipe])
+        heads = "vlm-head" if sees else "text-head"
+        check_name("head", method, {**STAGES[heads], DRAFTER: None})
+        self.small, self.corpus = method == DRAFTER, corpus
+        if self.small and sees:
+            raise InputError(
+                f"{pipeline} sees pictures, and no recipe trains a small model for it; name a "
+                "language model's folder by --pipeline"
+            )
+        if corpus is not None and not self.small:
+            raise InputError("heads learn from answers alone; leave --corpus out")
+        self.recipe, self.stage = ("text-drafter", "align") if self.small else (heads, method)
         self.pipeline, self.out, self.method = pipeline.resolve(), out.resolve(), method
         self.steps, self.given = steps, dict(given)
         self.model = self.out / "model"
@@ -154,7 +198,8 @@ class Comparison:
 
         These are one by each objective, the baseline by cross-entropy; one that learns beside that
         one at some places alone (AdaSPEC); and what a sceptic asks for: twice the steps in place
-        of a reference.
+        of a reference, or places that are drawn. With plain text, one that begins with it and
+        learns the target's tokens then (FastDraft).
 
         Raises:
             InputError: the output holds heads of another model or of other options.
@@ -164,13 +209,16 @@ class Comparison:
         for file in files:
             if not filecmp.cmp(file, self.model / file.name, shallow=False):
                 raise InputError(f"{self.out} holds heads of another model; name another folder")
-        plan = [(name, name, self.steps, False) for name in dict.fromkeys((BASELINE, *objectives))]
-        plan.append((f"{BASELINE}, reference", BASELINE, self.steps, True))
-        plan.append((f"{BASELINE}, twice the steps", BASELINE, 2 * self.steps, False))
+        plan = {name: _Way(name, self.steps) for name in (BASELINE, *objectives)}
+        plan[f"{BASELINE}, reference"] = _Way(BASELINE, self.steps, REFERENCE)
+        plan[f"{BASELINE}, places at random"] = _Way(BASELINE, self.steps, RANDOM)
+        plan[f"{BASELINE}, twice the steps"] = _Way(BASELINE, 2 * self.steps)
+        if self.corpus is not None:
+            plan["text, then tokens"] = _Way("tokens", self.steps, pretrained=True)
         found = {}
-        for name, objective, steps, beside in plan:
-            home, minutes = self._trained(objective, steps, beside)
-            found[name] = (objective, steps, beside, minutes, self._judged(home))
+        for name, way in plan.items():
+            home, minutes = self._trained(way)
+            found[name] = (way, minutes, self._judged(home))
         shown = {name: str(value) for name, value in self.given.items()}
         first = found[BASELINE][-1]
         record = ObjectivesRecord(
@@ -181,10 +229,10 @@ class Comparison:
             shown,
             environment(self._judge.teacher.model.device),
         )
-        for name, (objective, steps, beside, minutes, stats) in found.items():
+        for name, (way, minutes, stats) in found.items():
             figures = {kind: accepted_of(stats[kind], first[kind]) for kind in TEMPERATURES}
-            extra = self.steps if beside else 0
-            record.heads[name] = Learned(objective, steps, extra, minutes, **figures)
+            before = self.steps if way.pretrained or way.reference == REFERENCE else 0
+            record.heads[name] = Learned(way.objective, way.steps, before, minutes, **figures)
         return record
 
     def _home(self, name: str) -> Path:
@@ -198,34 +246,48 @@ class Comparison:
             ours.symlink_to(lessons)
         return home
 
-    def _trained(self, objective: str, steps: int, beside: bool) -> tuple[Path, float]:
-        """Train a head, or go on with it; its folder, and minutes of training."""
-        mark = "-reference" if beside else ""
-        home = self._home(f"{objective}{mark}-{steps}")
-        how = {**self.given, "objective": objective, "steps": steps, "evaluate_every": steps}
-        if beside:
-            reference = home / "heads" / REFERENCE
-            first = self.out / "trained" / f"{BASELINE}-{steps}" / "heads" / self.method
-            shutil.copytree(first, reference, dirs_exist_ok=True)
-            how["reference"] = REFERENCE
-        (record,) = train(self.recipe, home, stage=self.method, **how)
-        return home, record["minutes"]
+    def _trained(self, way: _Way) -> tuple[Path, float]:
+        """Train a drafter, or go on with it; its folder, and minutes of training."""
+        home, minutes = self._home(way.home), 0.0
+        how = {**self.given, "steps": way.steps, "evaluate_every": way.steps}
+        if way.pretrained:
+            (record,) = train(self.recipe, home, stage="pretrain", **{**how, "data": self.corpus})
+            minutes = record["minutes"]
+        how["objective"], how["reference"] = way.objective, way.reference
+        if way.reference == REFERENCE:
+            first = self._drafter(self._home(_Way(BASELINE, way.steps).home))
+            place = home if self.small else home / "heads"
+            shutil.copytree(first, place / REFERENCE, dirs_exist_ok=True)
+        given = {name: value for name, value in how.items() if value is not None}
+        (record,) = train(self.recipe, home, stage=self.stage, **given)
+        return home, minutes + record["minutes"]
+
+    def _drafter(self, home: Path) -> Path:
+        """The folder of what was trained."""
+        return home / DRAFTER if self.small else home / "heads" / self.method
 
     def _judged(self, home: Path) -> dict[str, SpecStats]:
-        """Statistics of a trained head's drafts by temperature."""
-        head = load_head(home / "heads" / self.method).to(self._judge.config.device)
-        return {name: self._judge.accepted(head, heat) for name, heat in TEMPERATURES.items()}
+        """Statistics of a trained drafter's drafts by temperature."""
+        judge, folder = self._judge, self._drafter(home)
+        drafter: Any
+        if isinstance(judge, TextAlignRecipe):
+            model = load_component(type(judge.model), folder, torch.float32)
+            drafter = judge.drafting(model.to(judge.config.device))
+        else:
+            drafter = load_head(folder).to(judge.config.device)
+        return {name: judge.accepted(drafter, heat) for name, heat in TEMPERATURES.items()}
 
     @cached_property
-    def _judge(self) -> HeadRecipe:
+    def _judge(self) -> HeadRecipe | TextAlignRecipe:
         """A recipe that has the target and the held-out prompts; it learns nothing."""
-        home = self._home(f"{BASELINE}-{self.steps}")
-        stage = STAGES[self.recipe][self.method]
+        home = self._home(_Way(BASELINE, self.steps).home)
+        stage = STAGES[self.recipe][self.stage]
         named = {field for field in TrainConfig.__dataclass_fields__ if field in self.given}
         own = {name: self.given[name] for name in named}
         config = TrainConfig(home / "training" / "judge", **{**stage.config, **own})
         options = {name: value for name, value in self.given.items() if name not in named}
-        recipe: HeadRecipe = resolve(stage.recipe)(config, home, **stage.arguments, **options)
+        recipe: HeadRecipe | TextAlignRecipe
+        recipe = resolve(stage.recipe)(config, home, **stage.arguments, **options)
         return recipe
 
 

@@ -11,12 +11,13 @@ from ..page import benchmark_page
 from .measure import BASELINE, Accepted, ObjectivesRecord
 
 ABOUT = (
-    "Heads of one kind that begin with the same weights and learn from the same answers for as "
+    "Drafters of one kind that begin with the same weights and learn from the same answers for as "
     "many steps, each by another loss on laws; then real generations for prompts that training "
     "never asks, chains of drafts at temperature 0 and 1. With a reference, those places alone "
-    "count at which the first head is ahead the most (AdaSPEC); it has cost a training of its own, "
-    "so the row to compare it with has twice the steps. Intervals: 95 %, by resampling the "
-    "prompts, the same ones for a head and the baseline."
+    "count at which the first drafter is ahead the most (AdaSPEC); it has cost a training of its "
+    "own, so the rows to compare it with have twice the steps, and as many places at random. A "
+    "small model may learn plain text first, by as many steps (FastDraft). Intervals: 95 %, by "
+    "resampling the prompts, the same ones for a drafter and the baseline."
 )
 
 
@@ -27,7 +28,7 @@ def objectives_table(record: ObjectivesRecord) -> Table:
         columns += [f"tokens per call, {kind}", f"against {BASELINE}", "drafts that stand"]
     rows = []
     for name, head in record.heads.items():
-        before = f"{head.reference_steps} + " if head.reference_steps else ""
+        before = f"{head.steps_before} + " if head.steps_before else ""
         own = name == BASELINE
         figures = (*_cells(head.greedy, own), *_cells(head.sampled, own))
         rows.append(Row(name, (Cell(f"{before}{head.steps}"), *figures), "baseline" if own else ""))

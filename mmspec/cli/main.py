@@ -212,7 +212,8 @@ def build_parser() -> argparse.ArgumentParser:
     train.add_argument("--objective", help="loss on laws, such as log-acceptance")
     train.add_argument(
         "--reference",
-        help="trained head or drafter of the folder, by which places to learn from are chosen",
+        help="trained head or drafter of the folder, by which places to learn from are chosen, or "
+        "random",
     )
     options.add_pairs(
         train,

@@ -89,6 +89,7 @@ _UPSAMPLER = "image.upsampler:ImageUpsamplerRecipe"
 _SPATIAL = "image.spatial_heads:ImageSpatialRecipe"
 _DFLASH = "image.dflash_head:DFlashRecipe"
 _ADAPTER = "vlm.adapter:VlmAdapterRecipe"
+_MAR_DRAFTER = "continuous.drafter:MarDrafterRecipe"
 _VIDEO_ADVANTAGE = "video.advantage:VideoAdvantageRecipe"
 _VIDEO_VAE = "video.autoencoder:VideoAutoencoderRecipe"
 # stages in the order in which they build on each other, by recipe
@@ -116,7 +117,7 @@ STAGES: dict[str, dict[str, Stage]] = {
     "mar": {
         "captions": _captions(kind="ContinuousImagePipeline", behind="vae"),
         "target": _learned("continuous.target:MarTargetRecipe", 4000, 64),
-        "drafter": _learned("continuous.drafter:MarDrafterRecipe", 6000, 32),
+        "drafter": _learned(_MAR_DRAFTER, 6000, 32, options="init rate objective"),
     },
     # a number tells of 64, not of 12 as those of `kl-autoencoder`
     "video-autoencoder": {"vae": _learned(_VIDEO_VAE, 12000, 3, divergence=2e-4, squared=8.0)},

@@ -7,7 +7,10 @@ guidance as well, which widens what the two differ by.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,7 +21,8 @@ from transformers import T5EncoderModel
 
 from ...models.mar.schedule import DiffusionSchedule
 from ...models.mar.transformer import MarTransformer
-from ..trainer import Loss
+from ...registry import check_name
+from ..trainer import Loss, TrainConfig
 from .diffusion_loss import NoisyTokens, divergence
 from .target import (
     TRANSFORMER,
@@ -56,10 +60,41 @@ class Guess:
         return untold + self.guidance * (told - untold)
 
 
+def variation(gap: Tensor) -> Tensor:
+    """`TV = 2 Φ(d/2) − 1` of normal laws of one deviation whose means are d deviations apart."""
+    return torch.erf(gap / 8**0.5)
+
+
+def log_acceptance(gap: Tensor) -> Tensor:
+    """`−log(1 − TV) = −log 2 Φ(−d/2)`: the gradient does not vanish where laws hardly meet."""
+    return -torch.special.log_ndtr(-gap / 2) - math.log(2)
+
+
+def kl(gap: Tensor) -> Tensor:
+    """Kullback–Leibler divergence of such laws, `d²/2`."""
+    return gap.square() / 2
+
+
+OBJECTIVES: dict[str, Callable[[Tensor], Tensor]] = {
+    "kl": kl,
+    "tv": variation,
+    "log-acceptance": log_acceptance,
+}
+"""Losses of a step of the sampler by name, of the distance between guided means `[N]`."""
+
+
 class MarDrafterRecipe(MarRecipe):
-    """Distils `drafter` from the target of a pipeline folder; arguments as of `MarRecipe`.
+    """Distils `drafter` from the target of a pipeline folder.
 
     The folder holds `transformer` and `text_encoder` too.
+
+    Args:
+        config, pipeline, init, rate: see `MarRecipe`.
+        objective: the loss of the sampler's steps, one of `OBJECTIVES`, under guidance; None:
+            squared errors of the noise, with guidance and without.
+
+    Raises:
+        InputError: there is no such objective.
     """
 
     name = "drafter"
@@ -70,6 +105,19 @@ class MarDrafterRecipe(MarRecipe):
         "its own are poor",
     )
 
+    def __init__(
+        self,
+        config: TrainConfig,
+        pipeline: Path,
+        init: str | None = None,
+        rate: float = 2e-3,
+        objective: str | None = None,
+    ) -> None:
+        if objective is not None:
+            check_name("objective", objective, OBJECTIVES)
+        self.objective = objective
+        super().__init__(config, pipeline, init, rate)
+
     def prepare(self, init: str | None) -> None:
         self.teacher: MarTransformer = self.component(MarTransformer, "transformer")
         self.encoder = self.component(T5EncoderModel, "text_encoder")
@@ -79,14 +127,21 @@ class MarDrafterRecipe(MarRecipe):
 
     def loss(self, batch: tuple[list[str], Tensor], rng: np.random.Generator, step: int) -> Loss:
         schedule = self.teacher.schedule
-        _, taught, learnt = self._pair(self.model, *batch, rng, schedule)
-        error = F.mse_loss(learnt.noise, taught.noise)
-        guided = F.mse_loss(learnt.guided, taught.guided)
+        if self.objective is None:
+            _, taught, learnt = self._pair(self.model, *batch, rng, schedule)
+            error = F.mse_loss(learnt.noise, taught.noise)
+            guided = F.mse_loss(learnt.guided, taught.guided)
+            figures = {"error": error, "guided_error": guided}
+        else:  # the last step has no chance in it
+            steps = schedule.respaced(SAMPLER_STEPS)
+            noisy, taught, learnt = self._pair(self.model, *batch, rng, steps, first=1)
+            apart = OBJECTIVES[self.objective](_gap(noisy, taught, learnt))
+            figures = {self.objective: apart.mean()}
         # the variances alone: at equal means
         mean = torch.zeros_like(learnt.log_variance)
-        nats = divergence(mean, taught.log_variance, mean, learnt.log_variance).mean()
-        figures = {"error": error, "guided_error": guided, "nats": nats}
-        return error + guided + nats, {name: float(x.detach()) for name, x in figures.items()}
+        figures["nats"] = divergence(mean, taught.log_variance, mean, learnt.log_variance).mean()
+        total = sum(figures.values(), torch.zeros(()))
+        return total, {name: float(x.detach()) for name, x in figures.items()}
 
     def _pair(
         self,
@@ -130,13 +185,21 @@ class MarDrafterRecipe(MarRecipe):
         schedule = self.teacher.schedule.respaced(SAMPLER_STEPS)
         # from 1 on: the last step has no chance in it
         noisy, taught, learnt = self._pair(model, captions, pixels, rng, schedule, first=1)
-        means = [schedule.mean(noisy.noisy, guess.guided, noisy.t) for guess in (taught, learnt)]
         logs = [guess.log_variance.chunk(2)[0] for guess in (taught, learnt)]
-        gap = ((means[0] - means[1]) / (0.5 * logs[0]).exp()).norm(dim=-1)
+        gap = _gap(noisy, taught, learnt)
         return {
             "held_out_error": float(F.mse_loss(learnt.noise, taught.noise)),
             "held_out_guided_error": float(F.mse_loss(learnt.guided, taught.guided)),
             "held_out_deviation_ratio": float((0.5 * (logs[1] - logs[0])).exp().mean()),
-            # of a maximal coupling, were the deviations the target's: 2Φ(-gap / 2)
-            "held_out_acceptance": float(2 * torch.special.ndtr(-gap / 2).mean()),
+            # of a maximal coupling, were the deviations the target's
+            "held_out_acceptance": float(1 - variation(gap).mean()),
         }
+
+
+def _gap(noisy: NoisyTokens, taught: Guess, learnt: Guess) -> Tensor:
+    """Distance of the guided means `[N]`, in the target's deviations."""
+    there, here = (
+        noisy.schedule.mean(noisy.noisy, guess.guided, noisy.t) for guess in (taught, learnt)
+    )
+    deviation = (0.5 * taught.log_variance.chunk(2)[0]).exp()
+    return ((there - here) / deviation).norm(dim=-1)

@@ -68,7 +68,7 @@ def head_loss(
     depth: int = 1,
     laws: bool = False,
     objective: Objective | None = None,
-    reference: PublishedHead | None = None,
+    reference: PublishedHead | str | None = None,
     only: Tensor | None = None,
     glance: float = 0.0,
 ) -> tuple[Tensor, dict[str, float]]:
@@ -79,7 +79,8 @@ def head_loss(
         laws: of EAGLE's kind, a loss on laws in place of the one on hidden states.
         objective: the loss on laws; None: the method's own.
         reference: a trained head of the same kind. The places count alone at which it is ahead of
-            this one the most: what can be learned, see `objectives.learnable`.
+            this one the most: what can be learned, see `objectives.learnable`. `RANDOM`: as many
+            places count, drawn.
         only: the places that count `[R, S]`; None: all.
         glance: of Falcon, see `blocks_of`.
     """
@@ -97,14 +98,18 @@ def head_loss(
     elif isinstance(network, LongSpecNetwork):
         anchors, batch = crossing(network, batch)
     levels, total, metrics = 0, batch.features.new_zeros(()), {}
-    better = None if reference is None else drafted(reference, batch, depth, anchors)
+    better = None
+    if isinstance(reference, PublishedHead):
+        better = drafted(reference, batch, depth, anchors)
     for levels, places in enumerate(drafted(head, batch, depth, anchors), start=1):
         learned = None if only is None else only.flatten()[places.at].nonzero()[:, 0]
         with torch.no_grad():
             if better is not None:
                 learned = objectives.learnable(places, next(better))
+            elif reference == objectives.RANDOM:
+                learned = objectives.drawn(places)
             accepted = objectives.acceptance(places)
-            if learned is not None and better is None:
+            if only is not None and reference is None:
                 accepted = accepted[learned]
         if len(accepted):  # some answers go so far
             loss = objective(places)

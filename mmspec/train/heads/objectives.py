@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -18,6 +19,7 @@ from ...registry import check_name
 
 FLOOR = 1e-6  # of an acceptance, before its logarithm
 LEARNED = 0.4  # of the places that a step learns from beside a reference
+RANDOM = "random"  # in a reference's place: as many places, drawn, which a sceptic asks for
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,19 @@ def reverse_divergence(places: Places) -> Tensor:
     return (log_q.exp() * (log_q - places.law.clamp_min(FLOOR).log())).sum(-1)
 
 
+def skewed_divergence(places: Places, share: float) -> Tensor:
+    """`β KL(p ‖ m) + (1 − β) KL(q ‖ m)`, m = β p + (1 − β) q, β the share of the target's law.
+
+    The generalized Jensen-Shannon divergence (Agarwal et al. 2024), which OSD tries, too (Liu et
+    al. 2024). Divided by β it goes to KL(p ‖ q) as β goes to 0, and divided by 1 − β to KL(q ‖ p)
+    as β goes to 1.
+    """
+    p, q = places.law, places.logits.softmax(-1)
+    m = (share * p + (1 - share) * q).clamp_min(torch.finfo(q.dtype).tiny)
+    ahead, behind = (torch.xlogy(law, law / m).sum(-1) for law in (p, q))
+    return share * ahead + (1 - share) * behind
+
+
 def total_l1(places: Places) -> Tensor:
     """`Σ |p − q|` over the tokens that the head drafts: with all of them, twice TV(p, q)."""
     return (places.logits.softmax(-1) - places.law).abs().sum(-1)
@@ -98,6 +113,16 @@ def likelihood(places: Places) -> Tensor:
     drafted = places.said >= 0
     said = places.said.clamp_min(0)[:, None]
     return -places.logits.log_softmax(-1).gather(-1, said)[:, 0] * drafted
+
+
+def half_likelihood(places: Places, other: Objective) -> Tensor:
+    """Half the likelihood's loss and half another one (FastDraft, Zafrir et al. 2024)."""
+    return (likelihood(places) + other(places)) / 2
+
+
+def variation(places: Places) -> Tensor:
+    """`TV(p, q) = ½ Σ |p − q|`."""
+    return total_l1(places) / 2
 
 
 def list_mle(places: Places, top: int = 10) -> Tensor:
@@ -131,14 +156,25 @@ def learnable(places: Places, better: Places) -> Tensor:
     return gain.topk(math.ceil(LEARNED * len(gain))).indices
 
 
+@torch.no_grad()
+def drawn(places: Places) -> Tensor:
+    """The numbers of as many places, drawn at random: those of a sceptic of `learnable`."""
+    count = len(places.at)
+    return torch.randperm(count, device=places.at.device)[: math.ceil(LEARNED * count)]
+
+
 OBJECTIVES: dict[str, Objective] = {
     "kl": cross_entropy,
     "reverse-kl": reverse_divergence,
+    "jsd-0.1": partial(skewed_divergence, share=0.1),
+    "jsd-0.9": partial(skewed_divergence, share=0.9),
     "tv": total_l1,
     "tvd++": sampled_variation,
     "log-acceptance": log_acceptance,
     "vispec": vispec,
     "tokens": likelihood,
+    "tokens-kl": partial(half_likelihood, other=cross_entropy),
+    "tokens-tv": partial(half_likelihood, other=variation),
 }
 """Losses on laws by name; "tokens" learns from the target's text alone (Kim & Rush 2016)."""
 

@@ -42,7 +42,7 @@ from ..trainer import Loss, TrainConfig
 from .curricula import CURRICULA, drawn_branch
 from .head_batch import HeadBatch
 from .head_losses import check_learns, head_loss
-from .objectives import objective_of
+from .objectives import RANDOM, objective_of
 from .pool import LessonPool, told_of
 from .teacher import Teacher, acceptance_figures
 from .tempered import temper, untempered
@@ -64,7 +64,7 @@ class HeadRecipe(BaseRecipe):
         rate: learning rate; None: `RATE` at a width of 256, in inverse proportion at others.
         objective: the loss on laws, one of `OBJECTIVES`; None: the method's own.
         reference: head of the folder of the same method, beside which places are chosen that can be
-            learned, see `head_loss`; None: all count.
+            learned, see `head_loss`; "random": as many are drawn; None: all count.
         counts: see `NewHead`.
         keep: share of the weights that it starts from in the average that is exported, of a run
             that goes on from its own (WiSE-FT, Wortsman et al. 2022).
@@ -110,7 +110,9 @@ class HeadRecipe(BaseRecipe):
         self.rate = rate or RATE * 256 / self.model.target_size
         self.curriculum = CURRICULA[method]
         self.objective = None if objective is None else objective_of(objective)
-        self.reference = None if reference is None else self._head(f"heads/{reference}").eval()
+        self.reference: PublishedHead | str | None = reference
+        if reference not in (None, RANDOM):
+            self.reference = self._head(f"heads/{reference}").eval()
         self.pool = LessonPool(self.lessons, config.device)
         self.draw, self.keep = self.pool.draw, keep
 

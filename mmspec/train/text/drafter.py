@@ -167,9 +167,12 @@ class TextDrafterRecipe(BaseRecipe):
         They are real generations, greedy and at temperature 1; at every depth, how often a drafted
         token stood if those before it did.
         """
+        return acceptance_figures(partial(self.accepted, self.drafting(model)))
+
+    def drafting(self, model: PreTrainedModel) -> TextTeacher:
+        """A copy of a drafter, of the target's dtype, that can draft."""
         student = cast(copy.deepcopy(model), self.teacher.model.dtype)
-        drafting = TextTeacher(student, self.teacher.tokenizer, self.teacher.limit)
-        return acceptance_figures(partial(self.accepted, drafting))
+        return TextTeacher(student, self.teacher.tokenizer, self.teacher.limit)
 
     @torch.inference_mode()
     def accepted(self, drafting: TextTeacher, temperature: float) -> SpecStats:
@@ -262,7 +265,7 @@ class TextAlignRecipe(TextDrafterRecipe):
             has it: others added nothing clear there.
         reference: drafter of the folder that was trained so before, from the same start. The places
             count alone at which it is ahead the most, see `learnable` (AdaSPEC, Hu et al. 2025);
-            None: all count.
+            "random": as many count, drawn; None: all count.
 
     Raises:
         InputError: see `TextDrafterRecipe`; or there is no such reference.
@@ -284,8 +287,9 @@ class TextAlignRecipe(TextDrafterRecipe):
         if init is None and reference is None and (pipeline / DRAFTER / CONFIG).exists():
             init = DRAFTER
         super().__init__(config, pipeline, init, data, settings, rate, max_new_tokens)
-        self.reference = None if reference is None else self.known(reference, "reference").eval()
-        if self.reference is not None:
+        self.reference, self.drawn = None, reference == objectives.RANDOM
+        if reference is not None and not self.drawn:
+            self.reference = self.known(reference, "reference").eval()
             self.reference.to(config.device).requires_grad_(False)
 
     def loss(self, batch: int, rng: np.random.Generator, step: int) -> Loss:
@@ -310,8 +314,11 @@ class TextAlignRecipe(TextDrafterRecipe):
         for logits in self.by_exit(lesson.tokens, lesson.mask):
             found = told(logits)
             loss = self.objective(found)
-            learned = loss if better is None else loss[objectives.learnable(found, better)]
-            each.append(learned.mean())
+            if better is not None:
+                loss = loss[objectives.learnable(found, better)]
+            elif self.drawn:
+                loss = loss[objectives.drawn(found)]
+            each.append(loss.mean())
         accepted = objectives.acceptance(found).mean()
         return torch.stack(each).mean(), {"acceptance": float(accepted.detach())}
 

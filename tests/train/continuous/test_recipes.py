@@ -201,6 +201,64 @@ def test_drafter_is_distilled_from_the_target_itself(trained, tiny, tmp_path):
     assert same["held_out_deviation_ratio"] == pytest.approx(1, abs=1e-6)
 
 
+@pytest.mark.parametrize("name", mar_drafter.OBJECTIVES)
+def test_objectives_of_gaussians_by_hand(name):
+    """By integrals over both laws; their gradients; and none where the laws are the same."""
+    x = torch.linspace(-12, 16, 280_001, dtype=torch.float64)  # the laws cross at one of these
+    for gap in (0.0, 0.3, 1.0, 4.0):
+        p, q = (torch.exp(-((x - m) ** 2) / 2) / (2 * math.pi) ** 0.5 for m in (0.0, gap))
+        kept = float(torch.trapezoid(torch.minimum(p, q), x))
+        truth = {
+            "kl": float(torch.trapezoid(p * (p.log() - q.log()), x)),
+            "tv": float(torch.trapezoid((p - q).abs(), x)) / 2,
+            "log-acceptance": -math.log(kept),
+        }
+        # the laws cross halfway: what is kept shrinks by the density there
+        slope = math.exp(-((gap / 2) ** 2) / 2) / (2 * math.pi) ** 0.5
+        slopes = {"kl": gap, "tv": slope, "log-acceptance": slope / kept}
+        d = torch.tensor(gap, dtype=torch.float64, requires_grad=True)
+        loss = mar_drafter.OBJECTIVES[name](d)
+        loss.backward()
+        assert float(loss.detach()) == pytest.approx(truth[name], abs=1e-9)
+        assert float(d.grad) == pytest.approx(slopes[name], abs=1e-9)
+
+
+@pytest.mark.parametrize("objective", mar_drafter.OBJECTIVES)
+def test_a_drafter_learns_by_any_of_them(trained, tiny, tmp_path, objective):
+    """Its loss falls by a step against the gradient, and is none for the target itself."""
+    config = TrainConfig(tmp_path, 100, 4)
+    recipe = mar_drafter.MarDrafterRecipe(config, trained[0], objective=objective)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        for key, weight in recipe.model.named_parameters():
+            if "final_layer" in key:  # zero at first
+                nn.init.normal_(weight, std=0.1)
+    losses, rng = [], np.random.default_rng
+    batch = recipe.draw(rng(0), 0)
+    for _ in range(2):
+        loss, figures = recipe.loss(batch, rng(1), 0)
+        assert set(figures) == {objective, "nats"}
+        assert float(loss.detach()) == pytest.approx(sum(figures.values()))
+        losses.append(float(loss.detach()))
+        recipe.model.zero_grad()
+        loss.backward()
+        with torch.no_grad():
+            norm = sum(
+                float(w.grad.square().sum())
+                for w in recipe.model.parameters()
+                if w.grad is not None
+            )
+            for weight in recipe.model.parameters():
+                if weight.grad is not None:
+                    weight -= 1e-4 * weight.grad / norm**0.5
+    assert losses[1] < losses[0]
+    recipe.model = recipe.teacher
+    loss, _ = recipe.loss(batch, rng(1), 0)
+    assert float(loss.detach()) == pytest.approx(0, abs=1e-6)
+    with pytest.raises(InputError, match="did you mean"):
+        mar_drafter.MarDrafterRecipe(config, trained[0], objective=objective + "x")
+
+
 def test_a_drafters_guess_is_guided_as_pictures_are():
     told, untold = torch.randn(2, 5, 3, generator=torch.Generator().manual_seed(0))
     guess = mar_drafter.Guess(torch.cat([told, untold]), torch.zeros(10, 3), guidance=5.0)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+import torch.nn.functional as F
 from toy_vlm import (
     ANSWER,
     HEADS,
@@ -241,6 +242,13 @@ def test_losses_by_hand():
     assert torch.allclose(objectives.log_acceptance(places), -accepted.log())
     told = torch.stack([-q[0, 2].log(), -q[1, 0].log(), q[0, 0] * 0, -q[3, 4].log()])
     assert torch.allclose(objectives.likelihood(places), told)
+    assert torch.allclose(objectives.reverse_divergence(places), (q * (q / p).log()).sum(-1))
+    for share in (0.1, 0.9):
+        m = share * p + (1 - share) * q
+        both = share * p * (p / m).log() + (1 - share) * q * (q / m).log()
+        assert torch.allclose(objectives.objective_of(f"jsd-{share}")(places), both.sum(-1))
+    for name, other in (("kl", -(p * q.log()).sum(-1)), ("tv", (p - q).abs().sum(-1) / 2)):
+        assert torch.allclose(objectives.objective_of(f"tokens-{name}")(places), (told + other) / 2)
     for row, (s, t) in enumerate(zip(logits.tolist(), truth.tolist(), strict=True)):
         order = sorted(range(5), key=lambda n: -t[n])[:3]
         total = 0.0
@@ -257,6 +265,53 @@ def test_losses_by_hand():
         objectives.vispec(places),
         10 * objectives.total_l1(places) + 0.1 * objectives.list_mle(places),
     )
+
+
+def gradients(logits, p, said):
+    """By logit, from `∂q_y / ∂z_x = q_y (1[x = y] − q_x)`."""
+    q, chosen = logits.softmax(-1), F.one_hot(said, p.shape[-1]).to(logits)
+
+    def of(weights):
+        """`Σ_y w_y ∂q_y`."""
+        return q * (weights - (q * weights).sum(-1, keepdim=True))
+
+    signs, kept = torch.sign(q - p), torch.minimum(p, q).sum(-1, keepdim=True)
+    found = {
+        "kl": q - p,
+        "reverse-kl": of((q / p).log()),
+        "tv": of(signs),
+        "log-acceptance": -of((q < p).to(q)) / kept,
+        "tokens": q - chosen,
+        "tokens-kl": q - (p + chosen) / 2,
+        "tokens-tv": (q - chosen) / 2 + of(signs) / 4,
+    }
+    for share in (0.1, 0.9):  # what comes through m cancels
+        m = share * p + (1 - share) * q
+        found[f"jsd-{share}"] = (1 - share) * of((q / m).log())
+    return found
+
+
+SMOOTH = ["kl", "reverse-kl", "jsd-0.1", "jsd-0.9"]
+
+
+@pytest.mark.parametrize(
+    "name", [*SMOOTH, "tv", "log-acceptance", "tokens", "tokens-kl", "tokens-tv"]
+)
+def test_gradients_by_hand(name):
+    generator = torch.Generator().manual_seed(5)
+    logits, truth = torch.randn(2, 4, 5, generator=generator, dtype=torch.float64)
+    p, said = truth.softmax(-1), torch.tensor([2, 0, 1, 4])
+
+    def found(at):
+        at = at.clone().requires_grad_()
+        objectives.objective_of(name)(places_of(at, p, said)).sum().backward()
+        return at.grad
+
+    by_hand = gradients(logits, p, said)[name]
+    assert torch.allclose(found(logits), by_hand, rtol=0, atol=1e-9)
+    assert by_hand.abs().max() > 1e-3
+    if name in SMOOTH:  # the minimum is the target's law
+        assert found(p.log()).abs().max() < 1e-9
 
 
 def test_the_sampled_objective_has_the_gradient_of_variation():
@@ -292,6 +347,26 @@ def test_places_that_can_be_learned_are_chosen():
     assert torch.allclose(loss, expected, rtol=1e-9)
     loss.backward()
     assert all(weight.grad is None for weight in other.parameters())
+
+
+def test_as_many_places_may_be_drawn():
+    """A sceptic's reference: two fifths, others every time, and the loss is theirs alone."""
+    model = tiny_llava()
+    head = tiny_head("eagle3", model)
+    batch = batch_of(model, head.reads)
+    (places,) = head_losses.drafted(head, batch)
+    whole, count = objectives.cross_entropy(places), math.ceil(0.4 * len(places.at))
+    seen = set()
+    with torch.random.fork_rng():
+        for seed in range(8):
+            torch.manual_seed(seed)
+            chosen = objectives.drawn(places)
+            assert len({*chosen.tolist()}) == len(chosen) == count < len(places.at)
+            torch.manual_seed(seed)
+            loss, _ = head_loss(head, batch, reference=objectives.RANDOM)
+            assert torch.allclose(loss, whole[chosen].mean(), rtol=1e-9)
+            seen |= {*chosen.tolist()}
+    assert len(seen) > count
 
 
 @pytest.mark.parametrize("name", list(objectives.OBJECTIVES))

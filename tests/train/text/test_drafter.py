@@ -19,7 +19,7 @@ from mmspec.cli.main import main
 from mmspec.errors import InputError
 from mmspec.models.transformers.text_folder import load_text
 from mmspec.train import recipes
-from mmspec.train.heads import pool
+from mmspec.train.heads import objectives, pool
 from mmspec.train.text import corpus as text_corpus
 from mmspec.train.text import prompts as text_prompts
 from mmspec.train.text import teacher as text_teacher
@@ -239,6 +239,19 @@ def test_a_reference_chooses_places(own, tmp_path):
     assert float(loss.detach()) != pytest.approx(sum(found) / len(found), rel=1e-3)
     loss.backward()
     assert all(weight.grad is None for weight in recipe.reference.parameters())
+
+
+def test_places_may_be_drawn_in_a_references_place(own, tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(
+        objectives, "drawn", lambda places: seen.append(places) or torch.tensor([1, 0])
+    )
+    recipe = align(own, tmp_path, objective="tv", reference="random")
+    loss, _ = recipe.loss(0, np.random.default_rng(0), 0)
+    (places,) = seen
+    whole = (places.logits.softmax(-1) - places.law).abs().sum(-1)
+    assert len(whole) > 2
+    assert float(loss.detach()) == pytest.approx(float(whole[:2].mean()))
 
 
 def test_a_drafter_learns_beside_the_first_one(own, capsys):
