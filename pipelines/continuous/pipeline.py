@@ -123,9 +123,9 @@ class ContinuousImagePipeline(SpeculativePipeline):
         height: int | None = None,
         width: int | None = None,
         num_iterations: int | None = None,
-        guidance_scale: float = 3.0,
+        guidance_scale: float | None = None,
         guidance_schedule: GuidanceSchedule = "linear",
-        temperature: float = 1.0,
+        temperature: float | None = None,
         diffusion_steps: int | tuple[int, int] = 100,
         learned_variance: bool = True,
         num_images_per_prompt: int = 1,
@@ -144,9 +144,10 @@ class ContinuousImagePipeline(SpeculativePipeline):
             height, width: pixels; there is one size.
             num_iterations: calls of the backbone; None: one a token, as the published figures are
                 drawn. Fewer are faster: the tokens of an iteration know nothing of each other.
-            guidance_scale: classifier-free guidance s; 1 switches it off.
+            guidance_scale: classifier-free guidance s; 1 switches it off; None: the model's own.
             guidance_schedule: "linear" grows from 1 to s as tokens get known, "constant" is s.
-            temperature: of the diffusion head; it scales the noise of every step.
+            temperature: of the diffusion head; it scales the noise of every step; None: the model's
+                own.
             diffusion_steps: of the head; a pair (first, last), such as (50, 5), shrinks from the
                 first iteration to the last (DiSA).
             learned_variance: True: the head says how much noise a step adds, as published; False:
@@ -217,10 +218,17 @@ class ContinuousImagePipeline(SpeculativePipeline):
         self.check_size(given["height"], given["width"])
         check_plan(config, self.plan(*(given[name] for name in _PLANNED)))
 
-    def plan(self, num_iterations: int | None, *how: Any) -> MarPlan:
-        """Drawing plan of a call; the arguments are `_PLANNED`."""
-        length = self.transformer.length
-        return MarPlan(length, length if num_iterations is None else num_iterations, *how)
+    def plan(self, *given: Any) -> MarPlan:
+        """Drawing plan of a call; the arguments are `_PLANNED`, None is the model's own."""
+        config, length = self.transformer.config, self.transformer.length
+        own = {
+            "num_iterations": length,
+            "guidance_scale": config.sample_guidance,
+            "temperature": config.sample_temperature,
+        }
+        asked: dict[str, Any] = dict(zip(_PLANNED, given, strict=True))
+        asked |= {name: value for name, value in own.items() if asked[name] is None}
+        return MarPlan(length, *asked.values())
 
     def check_size(self, height: int | None, width: int | None) -> None:
         """Raise an `InputError` for a size that this model does not draw."""

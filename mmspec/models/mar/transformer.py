@@ -42,6 +42,8 @@ class MarTransformer(ModelMixin, ConfigMixin):
             one token each).
         class_num: classes of "class".
         caption_dim: width of the text features of "caption".
+        sample_guidance, sample_temperature: what pictures are drawn with unless a call says
+            otherwise.
     """
 
     @register_to_config
@@ -63,6 +65,8 @@ class MarTransformer(ModelMixin, ConfigMixin):
         condition: Condition = "class",
         class_num: int = 1000,
         caption_dim: int = 2048,
+        sample_guidance: float = 3.0,
+        sample_temperature: float = 1.0,
     ) -> None:
         super().__init__()
         check_name("condition", condition, get_args(Condition))

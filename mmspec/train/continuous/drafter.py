@@ -36,7 +36,6 @@ from .target import (
 
 # of the target's size 30 %, and less of its head, whose calls follow one another
 DRAFTER = {**TRANSFORMER, **halves(192, 2, 3), "diffloss_d": 1, "diffloss_w": 192}
-GUIDANCE = 5.0  # at the last tokens; it grows to there as pictures are drawn
 SAMPLER_STEPS = 100  # whose laws the figures of an evaluation compare
 
 
@@ -135,7 +134,7 @@ class MarDrafterRecipe(MarRecipe):
         else:  # the last step has no chance in it
             steps = schedule.respaced(SAMPLER_STEPS)
             noisy, taught, learnt = self._pair(self.model, *batch, rng, steps, first=1)
-            apart = OBJECTIVES[self.objective](_gap(noisy, taught, learnt))
+            apart = OBJECTIVES[self.objective](self._gap(noisy, taught, learnt))
             figures = {self.objective: apart.mean()}
         # the variances alone: at equal means
         mean = torch.zeros_like(learnt.log_variance)
@@ -158,7 +157,8 @@ class MarDrafterRecipe(MarRecipe):
         """
         tokens = scene_tokens(self.vae, pixels.to(self.config.device), rng)
         known, masked = random_masks(rng, *tokens.shape[:2])
-        guidance = 1 + (GUIDANCE - 1) * known.shape[1] / tokens.shape[1]
+        asked = self.teacher.config.sample_guidance  # at the last tokens, as pictures are drawn
+        guidance = 1 + (asked - 1) * known.shape[1] / tokens.shape[1]
         keep = np.arange(2 * len(captions)) < len(captions)
         twice = tokens.repeat(2, 1, 1), known.repeat(2, 1), masked.repeat(2, 1)
 
@@ -186,7 +186,7 @@ class MarDrafterRecipe(MarRecipe):
         # from 1 on: the last step has no chance in it
         noisy, taught, learnt = self._pair(model, captions, pixels, rng, schedule, first=1)
         logs = [guess.log_variance.chunk(2)[0] for guess in (taught, learnt)]
-        gap = _gap(noisy, taught, learnt)
+        gap = self._gap(noisy, taught, learnt)
         return {
             "held_out_error": float(F.mse_loss(learnt.noise, taught.noise)),
             "held_out_guided_error": float(F.mse_loss(learnt.guided, taught.guided)),
@@ -195,11 +195,11 @@ class MarDrafterRecipe(MarRecipe):
             "held_out_acceptance": float(1 - variation(gap).mean()),
         }
 
-
-def _gap(noisy: NoisyTokens, taught: Guess, learnt: Guess) -> Tensor:
-    """Distance of the guided means `[N]`, in the target's deviations."""
-    there, here = (
-        noisy.schedule.mean(noisy.noisy, guess.guided, noisy.t) for guess in (taught, learnt)
-    )
-    deviation = (0.5 * taught.log_variance.chunk(2)[0]).exp()
-    return ((there - here) / deviation).norm(dim=-1)
+    def _gap(self, noisy: NoisyTokens, taught: Guess, learnt: Guess) -> Tensor:
+        """Distance of the guided means `[N]`, in deviations of the target as pictures are drawn."""
+        there, here = (
+            noisy.schedule.mean(noisy.noisy, guess.guided, noisy.t) for guess in (taught, learnt)
+        )
+        deviation = (0.5 * taught.log_variance.chunk(2)[0]).exp()
+        gap: Tensor = ((there - here) / deviation).norm(dim=-1)
+        return gap / self.teacher.config.sample_temperature

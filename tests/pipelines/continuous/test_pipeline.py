@@ -118,6 +118,10 @@ def test_guidance_and_what_is_told_matter(pipe):
     ]
     for other in changed:
         assert not torch.allclose(other, plain, atol=1e-3)
+    pipe.transformer.register_to_config(sample_guidance=5.0, sample_temperature=0.5)
+    assert torch.allclose(draw(guidance_scale=3.0, temperature=1.0), plain, atol=1e-6)
+    both = draw(guidance_scale=5.0, temperature=0.5)
+    assert torch.allclose(draw(), both, atol=1e-6)  # the model's own
     same = draw(guidance_scale=2.0, negative_prompt=PROMPTS[0], guidance_schedule="constant")
     alone = draw(guidance_scale=1)
     assert torch.allclose(same, alone, atol=1e-6)  # guided away from itself
@@ -210,7 +214,10 @@ def test_half_precision_and_double(pipe, tmp_path):
         (dict(prompt="a star", diffusion_steps=1001), "diffusion_steps must be from 2 to 1000"),
         (dict(prompt="a star", diffusion_steps=(9,)), "an integer or a list of 2 integers, not"),
         (dict(prompt="a star", diffusion_steps=(9, "5")), "not a tuple of int and str"),
-        (dict(prompt="a star", temperature="warm"), "temperature must be a number, not 'warm'"),
+        (
+            dict(prompt="a star", temperature="warm"),
+            "temperature must be a number or None, not 'warm'",
+        ),
         (dict(prompt="a star", guidance_scale=-1), "guidance_scale must be from 0"),
         (
             dict(prompt="a star", guidance_schedule="cosine"),
