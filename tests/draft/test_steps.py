@@ -241,6 +241,38 @@ def test_a_sample_that_takes_a_row_begins_a_step_of_its_own():
     assert text.drafter._states[0, 0].tolist() == code(())
 
 
+def test_a_sample_whose_text_the_target_begins_is_read_from_its_prefix_on():
+    text = Begun(2)
+    draft = text.propose(2, 6)
+    text.commit(0, draft.tokens[0].tolist(), 2, draft)
+    text.propose(5, 6)
+    text.context.seat([0], [2])
+    text.drafter.seat(text.context, [0])
+    draft = text.propose(0, 6)
+    text.commit(0, [1, 2, 1], 0, draft)
+    text.model.reads.clear()
+    text.propose(4, 6)
+    assert text.model.reads == [4]
+    assert text.model.seen[0][1:] == [1, 2, 1]
+
+
+def test_states_of_rows_that_read_less_than_others_are_their_own():
+    """One begins its text, while the other reads what the target has written in a step's place."""
+    text = Begun(2)
+    draft = text.propose(6, 3)
+    text.commit(1, [1, 2, 1], 0, draft)
+    text.context.seat([0], [2])
+    text.context.emitted = [0, 0]
+    text.drafter.seat(text.context, [0])
+    text.model.reads.clear()
+    draft = text.propose(4, 4)
+    assert text.model.reads[0] == 3
+    for row, before in enumerate(((), (1, 2, 1))):
+        step = draft.tokens[row].tolist()
+        codes = [code((*before, *step[:n])) for n in range(4)]
+        assert draft.states[row].tolist() == codes
+
+
 class Full(Model):
     """No room for what was said, in some rows; their laws tell nothing."""
 
