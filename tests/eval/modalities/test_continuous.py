@@ -330,7 +330,7 @@ def test_methods_that_can_run(pipe):
             [],
             "num_iterations must be an integer",
         ),
-        ({"scale: 3.0": "scale: much"}, [], "guidance_scale must be a number, not 'much'"),
+        ({"scale: 3.0": "scale: much"}, [], "guidance_scale must be a number or None, not 'much'"),
         ({"steps: [6, 3]": "stops: [6, 3]"}, [], "did you mean"),
         ({"guidance_scale": "class_labels"}, [], "call argument 'class_labels'"),
         ({"again: true": "blank: true"}, [], "blank is not for pipeline continuous"),

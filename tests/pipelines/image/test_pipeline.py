@@ -278,7 +278,8 @@ def test_greedy_methods_agree(pipe, method):
 @pytest.mark.parametrize("knobs", [{}, {"temperature": 0}, {"guidance_scale": 1.0}], ids=str)
 def test_drafter_only(pipe, knobs, monkeypatch):
     """The drafter's own pictures, called lossy; the target is not asked."""
-    parts = {**pipe.components, "transformer": pipe.drafter, "drafter": None}
+    heads = dict.fromkeys(("drafter", "judge", "eagle", "dflash", "spatial"))  # of the target
+    parts = {**pipe.components, "transformer": pipe.drafter, **heads}
     alone = draw(ImagePipeline(**parts), PROMPTS, seed=3, **knobs)
     monkeypatch.setattr(pipe.transformer, "rotary", None)
     speculate(pipe, "drafter-only")
