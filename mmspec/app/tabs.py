@@ -119,8 +119,8 @@ TABS = (
         ("a photo of a blue square", "a photo of a purple triangle", "a photo of a red circle"),
         (
             Setting("diffusion_steps", "Denoising steps a token", 100, 2, 250, 1),
-            Setting("temperature", "Temperature", 0.8, 0.05, 2, 0.05),
-            Setting("guidance_scale", _GUIDANCE, 5.0, 1, 10, 0.1),
+            Setting("temperature", "Temperature; 0: the model's own", 0, 0, 2, 0.05),
+            Setting("guidance_scale", f"{_GUIDANCE}, 0: the model's own", 0, 0, 10, 0.1),
         ),
         "ContinuousView",
         _DRAWN,

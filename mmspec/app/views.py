@@ -88,6 +88,7 @@ class ContinuousView(PictureView):
         self.positions: list[int] = []
 
     def generate(self, **call: Any) -> Any:
+        call |= {name: call[name] or None for name in ("temperature", "guidance_scale")}
         return self.pipe(self.request.prompt, output_type="latent", **call)
 
     def observe(self, state: dict[str, Any]) -> None:

@@ -24,7 +24,9 @@ def divprune(features: Tensor, keep: int) -> Compressed:
     """
     check(features, keep)
     unit = F.normalize(wide(features), dim=-1)
-    far = 1 - unit @ unit.transpose(1, 2)  # [B, N, N]
+    alike = unit @ unit.transpose(1, 2)
+    # two tokens that are nearest to each other are equally far on every machine
+    far = 1 - (alike + alike.transpose(1, 2)) / 2  # [B, N, N]
     itself = torch.eye(far.shape[1], dtype=torch.bool, device=far.device)
     pick = far.masked_fill(itself, torch.inf).amin(2).argmax(1, keepdim=True)  # [B, 1]
     kept = torch.zeros(far.shape[:2], dtype=torch.bool, device=far.device).scatter_(1, pick, True)

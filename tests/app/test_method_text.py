@@ -9,7 +9,7 @@ from mmspec.app.tabs import TABS
 from mmspec.methods import MODALITIES, PIPELINES, SpecConfig, serving
 
 GREEDY = {
-    tab.modality for tab in TABS for s in tab.settings if (s.name, s.low) == ("temperature", 0)
+    tab.modality for tab in TABS for s in tab.settings if s.label == "Temperature; 0 is greedy"
 }
 OFFERED = [(tab.modality, method) for tab in TABS for method in tab.methods]
 

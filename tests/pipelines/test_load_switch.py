@@ -194,15 +194,20 @@ def test_a_seed_gives_the_usual_drafts_and_no_round_is_left_plain(tiny_folder, c
     assert pipe.speculation == asked
 
 
+def drawn(pipe, prompt, seed: int):
+    """With a seed, so that always the same drafts stand; the switch chooses where `any_sample`."""
+    return pipe(prompt, generator=torch.Generator().manual_seed(seed), output_type="tokens")
+
+
 def test_rounds_that_do_not_pay_are_plain_and_then_calls_are(tiny_folder, clock):
     pipe = quiet(tiny_folder)
     pipe.enable_speculation("scd")
     clock.price = 1.5  # a token costs more than a round: no draft pays
     with any_sample():
-        first = pipe(["red"] * 2, output_type="tokens").stats
+        first = drawn(pipe, ["red"] * 2, 0).stats
         assert first.method == "scd"
         assert 0 < len(first.rounds) - first.alone <= 3  # short drafts, then none
-        later = [pipe(["red"] * 2, output_type="tokens").stats for _ in range(6)]
+        later = [drawn(pipe, ["red"] * 2, n).stats for n in range(1, 7)]
     assert later[-1].method == "plain"
     assert sum(stats.method == "scd" for stats in later) <= 2  # the other sizes
 
@@ -211,7 +216,7 @@ def test_drafts_that_pay_are_made_in_all_rounds_but_those_that_are_timed(tiny_fo
     pipe = quiet(tiny_folder)
     pipe.enable_speculation("scd")
     with any_sample():
-        first, *others = [pipe("red", output_type="tokens").stats for _ in range(4)]
+        first, *others = [drawn(pipe, "red", n).stats for n in range(4)]
     assert first.alone >= 3  # of which the first tells nothing
     assert all(stats.method == "scd" for stats in others)
     assert all(stats.alone <= 1 for stats in others)  # at the last token there is no room
@@ -230,8 +235,8 @@ def test_a_tree_has_its_own_numbers_of_nodes(tiny_folder, clock):
     assert usual / 2 == pytest.approx(half, rel=0.25)
     assert usual * 2 == pytest.approx(twice, rel=0.25)
     with any_sample():
-        drawn = [pipe("red", output_type="tokens").stats for _ in range(4)]
-    assert all(sum(stats.emitted) == sum(drawn[0].emitted) for stats in drawn)
+        found = [drawn(pipe, "red", n).stats for n in range(4)]
+    assert all(sum(stats.emitted) == sum(found[0].emitted) for stats in found)
     assert len(set(clock.drafted)) > 3
 
 

@@ -43,6 +43,15 @@ def table_lives(options: LivingOptions, offers: Offers) -> bool:
     return options.table_lives
 
 
+def living(name: str) -> Any:
+    """An argument: a part of what a pipeline offers that lives on from call to call, if it is to."""
+
+    def taken(options: Any, offers: Offers) -> Any:
+        return offers[name]() if name in offers and table_lives(options, offers) else None
+
+    return taken
+
+
 class NullOptions(DraftOptions):
     def first(self, stride: int) -> int:
         return 0

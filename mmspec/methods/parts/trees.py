@@ -6,10 +6,10 @@ from typing import Any, ClassVar, Literal
 
 from ..draft_size import MOST_NODES
 from ..options import option
-from ..part import Drafter, DraftOptions, Offers, Preset
+from ..part import Drafter, DraftOptions, Preset
 from ..static_trees import RECYCLING_WIDTHS, Children, StaticTree, children_of
 from .heads import head_preset
-from .shared import ChainOptions, LivingOptions, SiblingsOptions, table_lives
+from .shared import ChainOptions, LivingOptions, SiblingsOptions, living
 from .windows import RefinedOptions, WindowOptions
 
 
@@ -169,15 +169,6 @@ _DYNAMIC: Any = dict(
 )
 
 
-def _living(name: str) -> Any:
-    """What lives on from call to call, of what a pipeline offers, if it is to."""
-
-    def taken(options: Any, offers: Offers) -> Any:
-        return offers[name]() if name in offers and table_lives(options, offers) else None
-
-    return taken
-
-
 # of the published tree as many nodes as a processor's call has room for beside the root
 _RECYCLING: Any = dict(
     static_tree="recycling-80",
@@ -257,7 +248,7 @@ PARTS = (
             "widths": "tree_widths",
             "tree": "static_tree",
             "nodes": "static_nodes",
-            "table": _living("table"),
+            "table": living("table"),
         },
         tree=True,
         merges=True,
@@ -273,7 +264,7 @@ PARTS = (
         {
             **{name: f"tree_{name}" for name in ("nodes", "depth", "width", "search")},
             "row": "stride",
-            "table": _living("trigrams"),
+            "table": living("trigrams"),
         },
         tree=True,
         merges=True,
@@ -287,7 +278,7 @@ PARTS = (
         BlockPathsOptions,
         {
             **{name: f"path_{name}" for name in ("beam", "weight", "mass")},
-            "table": _living("trigrams"),
+            "table": living("trigrams"),
         },
         tree=True,
         model="block",

@@ -115,12 +115,12 @@ def test_nll_is_by_hand(processor, count):
     expert = TransformersExpert(model, processor, "tiny")
     made = expert.nll(images if count > 1 else images[0], "what colour", ANSWERS)
     want = [by_hand(model, processor, images, "what colour", text) for text in ANSWERS]
-    assert made == pytest.approx(want, abs=1e-5)
+    assert made == pytest.approx(want, abs=1e-4)
     assert len(set(made)) == 3
     assert expert.tokens == 1 + 4 + 2
     # alone as among others, and of another picture it is another
     alone = [expert.nll(images, "what colour", [text])[0] for text in ANSWERS]
-    assert alone == pytest.approx(made, abs=1e-5)
+    assert alone == pytest.approx(made, abs=1e-4)
     other = expert.nll([picture(9)] * count, "what colour", ANSWERS)
     assert max(abs(a - b) for a, b in zip(made, other, strict=True)) > 1e-3
 

@@ -51,7 +51,7 @@ def pipe(monkeypatch):
     monkeypatch.setattr(VideoStats, "part", declared)
     phase = VideoStats.phase
     monkeypatch.setattr(VideoStats, "phase", lambda self, name: phase(self, f"{name} of the clock"))
-    made = tiny_pipeline()
+    made = tiny_pipeline().to(torch.float64)  # whose rewards are the same, whoever rounds
     made.reward = Worst()
     return made
 

