@@ -44,7 +44,7 @@ def table_lives(options: LivingOptions, offers: Offers) -> bool:
 
 
 def living(name: str) -> Any:
-    """An argument: a part of what a pipeline offers that lives on from call to call, if it is to."""
+    """An argument: what a pipeline offers that lives on from call to call, if it is to."""
 
     def taken(options: Any, offers: Offers) -> Any:
         return offers[name]() if name in offers and table_lives(options, offers) else None
