@@ -83,8 +83,10 @@ class MethodFields:
         ) -> Any:
             offered, first = self.offered(name, typed.strip(), request)
             now = chosen if chosen in offered else first
-            listed = gr.HTML(now, options=self._listed(offered, first))
-            return listed, *(change(now, settings) if now != chosen else (gr.skip(), gr.skip()))
+            options = self._listed(offered, first)
+            if now == chosen:  # or what was chosen since would be overwritten
+                return gr.HTML(options=options), gr.skip(), gr.skip()
+            return gr.HTML(now, options=options), *change(now, settings)
 
         last = {**QUIET, "trigger_mode": "always_last"}  # keys go through a list faster than we do
         self.method.input(change, [self.method, self.more], told, **last)

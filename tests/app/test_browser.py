@@ -17,6 +17,7 @@ from PIL import Image
 from windows import too_wide
 
 import mmspec
+from mmspec.app.method_fields import MethodFields
 from mmspec.app.reports import shipped_reports
 from mmspec.app.views import ImageView
 from mmspec.eval.schema import Report
@@ -200,6 +201,33 @@ def test_another_model(visitor, folders, tmp_path):
     assert says(page, "^(Done: scd|Stopped|there|can|some)").startswith("Done: scd is ")
     assert "16 of 16" in panel(page, "plain").inner_text()
     look(page, tmp_path)
+
+
+def test_a_choice_outlasts_a_model_that_comes_late(visitor, monkeypatch):
+    """Methods of a model that arrive after one was chosen leave it chosen."""
+    offered, free, told = MethodFields.offered, threading.Event(), threading.Event()
+
+    def late(fields, *asked):
+        assert free.wait(WAIT / 1000)
+        told.set()
+        return offered(fields, *asked)
+
+    page = visitor()
+    about = page.locator(".mm-about:visible")
+    more = page.get_by_label("Further settings").locator("visible=true")
+    monkeypatch.setattr(MethodFields, "offered", late)
+    page.get_by_role("button", name="Model, seed and sampling").locator("visible=true").click()
+    choose(page, "Model", "embedded-image")
+    choose(page, "Method", "eagle")
+    about.get_by_text(presets()["eagle"].summary[1:]).wait_for()
+    free.set()
+    assert told.wait(WAIT / 1000)
+    more.fill("rule=lantern")  # what is told of it comes behind the methods
+    more.blur()
+    about.get_by_text("Lossy: ").wait_for()
+    page.wait_for_timeout(500)
+    method = page.get_by_label("Method", exact=True).locator("visible=true")
+    assert method.input_value() == "eagle"
 
 
 def test_stop(visitor, slow, tmp_path):
