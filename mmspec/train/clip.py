@@ -138,7 +138,7 @@ class ClipRecipe(BaseRecipe):
     @torch.inference_mode()
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         """Retrieval among 100 captions, and how often the true one beats the nearly true one."""
-        rng = np.random.default_rng([self.config.seed, 30_000])
+        rng = self.held_out_rng()
         shares = []
         for _ in range(CONTESTS):
             pairs = _distinct_pairs(rng, CANDIDATES)

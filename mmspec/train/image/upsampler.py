@@ -21,7 +21,7 @@ from ...models.llamagen.upsampler import SCALE, LatentUpsampler, LatentUpsamplin
 from ...models.llamagen.vq import VQModel
 from ...models.token_grid import TokenGrid
 from ...worlds.shapes.vocabulary import Split
-from ..base import BaseRecipe
+from ..base import HELD_OUT_SEED, BaseRecipe
 from ..batches import scene_batch
 from ..trainer import Loss, TrainConfig
 from .distillation_data import batch_of_step
@@ -104,7 +104,7 @@ class ImageUpsamplerRecipe(BaseRecipe):
 
     @torch.no_grad()
     def evaluate(self, model: Any) -> dict[str, float]:
-        small, large = self.example([self.config.seed, 10**6], HELD_OUT, "held_out")
+        small, large = self.example([*HELD_OUT_SEED], HELD_OUT, "held_out")
         damaged = self.damaged(small, self.held_out_rng())
         figures = {}
         for name, codes in (("", small), ("_damaged", damaged)):
