@@ -87,7 +87,7 @@ class ModelDrafter:
             if not n and any(full := getattr(self.model, "full", ())):
                 lengths = lengths * ~torch.tensor(full, device=lengths.device)
             laws.append(law)
-            tokens.append(coins.draw(laws[-1], n))
+            tokens.append(self._drawn(law, coins, n))
             stops = self._stops(tokens, law, confidence)
             if stops is not None:
                 # the token stays that made the row stop
@@ -97,6 +97,13 @@ class ModelDrafter:
         depth = len(tokens)
         self._reached = [b + depth - 1 for b in context.base] if depth else list(self._known)
         return chain_of_laws(context, tokens, laws, lengths, good or None)
+
+    def _drawn(self, law: Tensor, coins: RoundCoins, number: int) -> Tensor:
+        """Tokens `[B]` of laws `[B, V]`; of a point mass without a coin."""
+        greedy = getattr(getattr(self.model, "warp", None), "greedy", False)
+        if greedy and self.more is None:  # who asks for more may have mended the law
+            return law.argmax(-1)
+        return coins.draw(law, number)
 
     def _first_laws(self, context: Context) -> Tensor:
         """Laws `[B, V]` behind the last committed tokens."""

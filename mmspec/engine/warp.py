@@ -23,11 +23,16 @@ class Warp:
     top_k: int = 0
     top_p: float = 1.0
 
+    @property
+    def greedy(self) -> bool:
+        """True if its laws are point masses, on the largest logit."""
+        return self.temperature == 0
+
     def __call__(self, logits: Tensor) -> Tensor:
         """Probabilities of the same shape `[..., V]`, in at least float32."""
         if logits.dtype in (torch.float16, torch.bfloat16):
             logits = logits.float()
-        if self.temperature == 0:
+        if self.greedy:
             best = logits.max(-1, keepdim=True)
             law = torch.zeros_like(logits).scatter_(-1, best.indices, 1.0)
             return law + best.values * 0  # no numbers where the largest logit is none or infinite

@@ -37,14 +37,12 @@ class RowLinear:
         if self.packed:  # the operators that torch.compile's CPU backend puts in for a linear layer
             self.weight = torch.ops.mkldnn._reorder_linear_weight(self.weight)
 
-    def __call__(self, x: Tensor) -> Tensor:
-        """`x [..., in]` to `[..., out]`."""
-        rows = x if x.ndim == 2 else x.reshape(-1, x.shape[-1])
+    def __call__(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
+        """`x [..., in]` to `[..., out]`, plus `bias [out]` if there is one."""
         if self.packed:
-            out = torch.ops.mkldnn._linear_pointwise(rows, self.weight, None, "none", [], "")
-        else:
-            out = F.linear(rows, self.weight)
-        return out if x.ndim == 2 else out.view(*x.shape[:-1], -1)
+            out: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.weight, bias, "none", [], "")
+            return out
+        return F.linear(x, self.weight, bias)
 
 
 class Affine:
@@ -61,6 +59,6 @@ class Affine:
     def __call__(self, x: Tensor) -> Tensor:
         """`x [M, in]` to `[M, out]`."""
         if self.wide is not None:
-            return self.wide(x) + self.bias
+            return self.wide(x, self.bias)
         assert self.transposed is not None
         return torch.addmm(self.bias, x, self.transposed)

@@ -18,6 +18,8 @@ from torch import Tensor
 from ..engine.cache import KVCache
 from .merged_attention import attention_weights, merged_attention, worth_merging
 
+_PAIRS = {torch.float32: torch.complex64, torch.float64: torch.complex128}
+
 Linear = Callable[[Tensor], Tensor]
 """A map of `[M, in]` to `[M, out]`."""
 
@@ -36,6 +38,8 @@ class LlamaLayer:
         bias: of `qkv`, None: none.
         qk_norm: weights `[heads + kv_heads, head_dim]` of the norms of queries and keys, in the
             same order of numbers; None: there are no such norms.
+        first_norm: attention's inputs are normed; the first layer of EAGLE's heads takes them as
+            they are.
     """
 
     qkv: Linear
@@ -45,6 +49,7 @@ class LlamaLayer:
     norms: tuple[Tensor, Tensor] | None = None
     bias: Tensor | None = None
     qk_norm: Tensor | None = None
+    first_norm: bool = True
 
     @property
     def maps(self) -> tuple[Linear, ...]:
@@ -140,16 +145,19 @@ class LlamaLayers:
             before = h
             if self._reads is None or self._reads[number] == number:
                 seen = h
+            elif number in self._moves:
+                seen = seen.to(h.device)
             first, second = layer.norms or (None, None)
-            qkv = layer.qkv(F.rms_norm(seen.to(h.device), (dim,), first, self.eps))
+            normed = F.rms_norm(seen, (dim,), first, self.eps) if layer.first_norm else seen
+            qkv = layer.qkv(normed)
             if layer.bias is not None:
                 qkv = qkv + layer.bias
             qkv = qkv.view(rows, n, heads + 2 * kv, self.head_dim)
             qk = qkv[:, :, : heads + kv]
             if layer.qk_norm is not None:
                 qk.copy_(F.rms_norm(qk, (self.head_dim,), eps=self.eps) * layer.qk_norm)
-            if qkv.dtype in (torch.float32, torch.float64):
-                torch.view_as_complex(qk.unflatten(-1, (-1, 2))).mul_(turn)
+            if qkv.dtype in _PAIRS:
+                qk.view(_PAIRS[qkv.dtype]).mul_(turn)
             else:
                 pairs = torch.view_as_complex(qk.float().unflatten(-1, (-1, 2)))
                 qk.copy_(torch.view_as_real(pairs * turn).flatten(-2))

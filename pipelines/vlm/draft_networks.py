@@ -166,7 +166,7 @@ class Drafting:
     def repacked(self) -> Iterator[None]:
         """Repack the draft networks' weights, see `CausalDecoder.repacked`."""
         with ExitStack() as running:
-            for beside in (self.drafter, self.rounded):
+            for beside in (self.drafter, self.rounded, self._head):
                 if beside is not None:
                     running.enter_context(beside.repacked())
             yield

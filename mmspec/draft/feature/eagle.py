@@ -12,6 +12,7 @@ from ...engine.draft import Context, Draft
 from ...models.decoders import TokenHeadDecoder
 from ...models.guided import GuidedDecoder
 from ...models.heads.columns import Images
+from .feature_model import columns_from, less
 from .reading import ReadingModel
 
 
@@ -51,7 +52,8 @@ class EagleModel(ReadingModel):
         super()._start(rows, before)
 
     def _next(self, tokens: Tensor, start: list[int]) -> Tensor:
-        self._own = self._behind(tokens, self._own[:, -1:], start)
+        last = self._own if self._own.shape[1] == 1 else self._own[:, -1:]
+        self._own = self._behind(tokens, last, start)
         return self._laws(self._own)
 
     def _behind(
@@ -59,21 +61,21 @@ class EagleModel(ReadingModel):
     ) -> Tensor:
         """The head's states `[R, n, D]` behind tokens with the given states in front of them."""
         embedded = self._embedded(tokens, None)
-        x = self.decoder.joined(embedded, features.expand_as(embedded), self._context)
+        if features.shape[1] < embedded.shape[1]:
+            features = features.expand(-1, embedded.shape[1], -1)
+        x = self.decoder.joined(embedded, features, self._context)
         return self._forward(x, start, draft)
 
     def _read(self, context: Context | None, tokens: Tensor, start: list[int]) -> Tensor:
         assert context is not None
         n = tokens.shape[1]
-        hidden, begin = self._committed(context, tokens, start)
-        end = torch.tensor(context.base, device=tokens.device)[:, None] - 1
-        self._own = pick(hidden, self._of_all_rows(end - begin))
-        asked = torch.tensor(start, device=tokens.device)[:, None]
+        hidden, first = self._committed(context, tokens, start)
+        end = [base - 1 for base in context.base]
+        self._own = self._columns(hidden, less(end, first))
         if n < hidden.shape[1]:
-            columns = asked - begin + self.keys[:n]
-            hidden = pick(hidden, self._of_all_rows(columns))
+            hidden = self._columns(hidden, less(start, first), n)
         laws = self._laws(hidden)
-        self._drafted = pick(laws, end - asked)
+        self._drafted = columns_from(laws, less(end, start))
         return laws
 
     def _grow(self, tokens: Tensor, start: list[int], draft: Draft) -> Tensor:

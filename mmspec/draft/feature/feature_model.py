@@ -94,7 +94,12 @@ class FeatureModel(GuidedDecoder, ABC):
 
     def _of_all_rows(self, index: Tensor) -> Tensor:
         """`[B, n]` of samples to `[R, n]` of rows."""
-        return index.repeat(len(self.prefix) // len(index), 1)
+        copies = len(self.prefix) // len(index)
+        return index if copies == 1 else index.repeat(copies, 1)
+
+    def _columns(self, x: Tensor, first: list[int], count: int = 1) -> Tensor:
+        """Columns `[R, count, …]` of `x [R, n, …]` from those of samples `first [B]` on."""
+        return columns_from(x, first * (len(self.prefix) // len(first)), count)
 
     def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
         """Take the target's hidden states in front of the tokens that have joined the output."""
@@ -103,11 +108,30 @@ class FeatureModel(GuidedDecoder, ABC):
         # behind the last committed token, and behind every node that was kept: what lies behind
         # one that was not is overwritten before it is read
         index = verdict.drawn_by(draft)
-        first = torch.tensor(emitted_before(context), device=index.device)
-        positions = first[:, None] + self.keys[: index.shape[1]]
-        rows = torch.arange(len(self.prefix), device=index.device)[:, None]
+        first = emitted_before(context)
         states = self.decoder.fuse(pick(scores.hidden, self._of_all_rows(index)))
+        if min(first) == max(first):
+            self._features[:, first[0] : first[0] + index.shape[1]] = states
+            return
+        positions = torch.tensor(first, device=index.device)[:, None] + self.keys[: index.shape[1]]
+        rows = torch.arange(len(self.prefix), device=index.device)[:, None]
         self._features[rows, self._of_all_rows(positions)] = states
+
+
+def columns_from(x: Tensor, first: list[int], count: int = 1) -> Tensor:
+    """Columns `[R, count, …]` of `x [R, n, …]`, from `first [R]` on in every row.
+
+    What lies in front of the first one is the first one itself.
+    """
+    if min(first) == max(first) >= 0:
+        return x if count == x.shape[1] else x[:, first[0] : first[0] + count]
+    columns = torch.tensor(first, device=x.device)[:, None]
+    return pick(x, (columns + torch.arange(count, device=x.device)).clamp_min(0))
+
+
+def less(ends: list[int], starts: list[int]) -> list[int]:
+    """Differences of positions, row by row."""
+    return [end - start for end, start in zip(ends, starts, strict=True)]
 
 
 def emitted_before(context: Context) -> list[int]:

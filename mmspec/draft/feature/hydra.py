@@ -14,7 +14,7 @@ from ...models.decoders import PathHeadDecoder
 from ...models.guided import GuidedDecoder
 from ...models.heads.columns import Images
 from ...models.prefill import WHOLE
-from .feature_model import TokenFeatureModel
+from .feature_model import TokenFeatureModel, less
 from .reading import ReadingModel
 
 
@@ -121,6 +121,5 @@ class PrefixHydraModel(ReadingModel, HydraModel):
         ReadingModel._begin(self, rows, before)
 
     def _in_front(self, context: Context | None, tokens: Tensor, start: list[int]) -> Tensor:
-        hidden, begin = self._committed(context, tokens, start)
-        columns = torch.tensor(start, device=tokens.device)[:, None] - begin
-        return pick(hidden, self._of_all_rows(columns + self.keys[: tokens.shape[1]]))
+        hidden, first = self._committed(context, tokens, start)
+        return self._columns(hidden, less(start, first), tokens.shape[1])

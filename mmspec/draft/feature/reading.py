@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ...engine.accept.chain import pick
 from ...engine.draft import Context, Draft, Scores, Verdict
 from ...models.decoders import TokenHeadDecoder
 from ...models.guided import GuidedDecoder
@@ -49,7 +48,7 @@ class ReadingModel(TokenFeatureModel):
 
     def _committed(
         self, context: Context | None, tokens: Tensor, start: list[int]
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Tensor, list[int]]:
         """Read committed tokens, and those before them that have not been read as such yet.
 
         Rows that lack less than others read again, or a little past their end.
@@ -59,17 +58,17 @@ class ReadingModel(TokenFeatureModel):
             tokens, start: see `TokenModel.extend`.
 
         Returns:
-            The layers' states `[R, n, D]`, and the positions of the first ones `[B, 1]`.
+            The layers' states `[R, n, D]`, and the positions of the first ones `[B]`.
         """
         first = start
         if context is not None:
             known = [min(k, s) for k, s in zip(self._settled, start, strict=True)]
             tokens, first = catch_up(context, known)
             self._settled = list(context.base)
-        begin = torch.tensor(first, device=tokens.device)[:, None]
-        positions = self._of_all_rows(begin + self.keys[: tokens.shape[1]])
-        features = pick(self._features, positions.clamp_min(0))
+        features = self._columns(self._features, first, tokens.shape[1])
         x = self.decoder.joined(self._embedded(tokens, None), features, self._context)
         if min(first) < 0:
+            begin = torch.tensor(first, device=tokens.device)[:, None]
+            positions = self._of_all_rows(begin + self.keys[: tokens.shape[1]])
             x = torch.where((positions < 0)[..., None], self._inputs[:, -1:], x)
-        return self._forward(x, first), begin
+        return self._forward(x, first), first

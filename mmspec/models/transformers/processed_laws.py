@@ -61,6 +61,7 @@ class ProcessedLaw:
         looks: whether the text in front matters.
         keeps: whether the logits of the last laws are kept, processed.
         kept: those `[B, n, V]`.
+        greedy: its laws are point masses.
     """
 
     keeps = False
@@ -79,6 +80,7 @@ class ProcessedLaw:
         self._place: Tensor | None = None  # [B, n], output tokens in front of every law
         self._seen: Tensor | None = None  # [B, n, V + 1], what stands in front of it
         self._ignored: Tensor | int | None = None  # first tokens of the prompt that don't count
+        self.greedy = greedy
         self._draw = Warp(temperature=0.0 if greedy else 1.0)
         self._steps = [self._step(p) for p in processors if type(p) is not GUIDANCE]
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...engine.cache import KVCache
@@ -59,13 +60,11 @@ class Rearranged:
         read: dict[int, Tensor] | None = None,
     ) -> Tensor:
         """Hidden states `[R, N, D]` behind the last norm, see `LlamaLayers`."""
-        cos, sin = self.rotary(x, positions)
-        half = self.layers.head_dim // 2
-        turns = torch.complex(cos[..., :half], sin[..., :half])
+        turns = factors(*self.rotary(x, positions))
         if len(turns) == 1:
             turns = turns[0]
-        out: Tensor = self.norm(self.layers(x, turns, cache, slots, length, mask, use, read))
-        return out
+        out = self.layers(x, turns, cache, slots, length, mask, use, read)
+        return F.rms_norm(out, out.shape[-1:], self.norm.get_parameter("weight"), self.layers.eps)
 
 
 class Rearranging:
@@ -83,9 +82,9 @@ class Rearranging:
             self._kept = None
             return None
         blocks: Any = decoder.blocks()
-        traces = [trace(_weights(block)) for block in blocks]
+        traces = traces_of(blocks)
         kept = self._kept
-        if kept is None or kept.weights != decoder.weights or not _equal(kept.traces, traces):
+        if kept is None or kept.weights != decoder.weights or not same_traces(kept.traces, traces):
             kept = self._kept = _rearrange(decoder, blocks, traces)
         return kept
 
@@ -98,6 +97,15 @@ def side_by_side(x: Tensor) -> Tensor:
 def halved(x: Tensor) -> Tensor:
     """Keys `[…, head_dim]` as transformers has them: the pairs' first numbers in front."""
     return x.unflatten(-1, (-1, 2)).transpose(-1, -2).flatten(-2)
+
+
+def factors(cos: Tensor, sin: Tensor) -> Tensor:
+    """Complex factors `[…, head_dim / 2]` of cosines and sines `[…, head_dim]`, both halves equal.
+
+    `LlamaLayers` turns pairs by them.
+    """
+    half = cos.shape[-1] // 2
+    return torch.complex(cos[..., :half], sin[..., :half])
 
 
 def is_plain(decoder: CausalDecoder) -> bool:
@@ -125,7 +133,7 @@ def is_plain(decoder: CausalDecoder) -> bool:
         if any({*dict(module.named_children())} - norms != names for module, names in parts):
             return False
         linears = [m for m in block.modules() if isinstance(m, nn.Linear)]
-        if len(linears) != 7 or not all(_is_own(m) for m in linears):
+        if len(linears) != 7 or not all(map(is_own, linears)):
             return False
         if any(m.bias is not None for m in (attention.o_proj, mlp.gate_proj, mlp.down_proj)):
             return False
@@ -133,18 +141,20 @@ def is_plain(decoder: CausalDecoder) -> bool:
     return len(blocks) > 0 and (decoder.weights is not None or size <= MOST)
 
 
-def _is_own(linear: nn.Linear) -> bool:
+def is_own(linear: nn.Linear) -> bool:
     """True for a linear layer as torch has it, of full precision, on the processor."""
     weight = linear._parameters.get("weight")
     plain = type(linear) is nn.Linear and type(weight) is nn.Parameter
     return plain and linear.weight.dtype in TYPES and linear.weight.device.type == "cpu"
 
 
-def _weights(block: Any) -> Iterable[Tensor]:
-    yield from (parameter.detach() for parameter in block.parameters())
+def traces_of(blocks: Iterable[nn.Module]) -> list[Tensor]:
+    """Traces of the weights of each block, see `trace`."""
+    return [trace(parameter.detach() for parameter in block.parameters()) for block in blocks]
 
 
-def _equal(mine: list[Tensor], theirs: list[Tensor]) -> bool:
+def same_traces(mine: list[Tensor], theirs: list[Tensor]) -> bool:
+    """True if no weight has changed between what `traces_of` gave."""
     pairs = zip(mine, theirs, strict=False)
     return len(mine) == len(theirs) and all(torch.equal(one, other) for one, other in pairs)
 
@@ -154,13 +164,22 @@ def _rearrange(decoder: CausalDecoder, blocks: Any, traces: list[Tensor]) -> Rea
     heads, first = config.num_attention_heads, blocks[0].self_attn
     kv_heads, head_dim = config.num_key_value_heads or heads, first.head_dim
     act: Callable[[Tensor], Tensor] = blocks[0].mlp.act_fn
-    arranged = [_layer(block, heads, kv_heads, head_dim, decoder.weights) for block in blocks]
+    arranged = [joined_layer(block, heads, kv_heads, head_dim, decoder.weights) for block in blocks]
     eps = config.rms_norm_eps
     layers = LlamaLayers(arranged, heads, kv_heads, head_dim, eps, act=act)
     return Rearranged(layers, body.rotary_emb, body.norm, traces, decoder.weights)
 
 
-def _layer(block: Any, heads: int, kv_heads: int, head_dim: int, weights: str | None) -> LlamaLayer:
+def joined_layer(
+    block: Any, heads: int, kv_heads: int, head_dim: int, weights: str | None = None
+) -> LlamaLayer:
+    """The maps of a layer with the modules of transformers' Llama, first norm or not.
+
+    Args:
+        block: the layer.
+        heads, kv_heads, head_dim: of its attention.
+        weights: how the copies are rounded.
+    """
     attention, mlp = block.self_attn, block.mlp
 
     def paired(x: Tensor) -> Tensor:
@@ -179,7 +198,9 @@ def _layer(block: Any, heads: int, kv_heads: int, head_dim: int, weights: str | 
         q, k = (paired(norm.weight.detach()) for norm in (attention.q_norm, attention.k_norm))
         of_heads = torch.cat([q.expand(heads, -1), k.expand(kv_heads, -1)])
     both = torch.cat([mlp.gate_proj.weight.detach(), mlp.up_proj.weight.detach()])
-    own = block.input_layernorm.weight.detach(), block.post_attention_layernorm.weight.detach()
+    second = block.post_attention_layernorm.weight.detach()
+    norm = getattr(block, "input_layernorm", None)
+    own = torch.ones_like(second) if norm is None else norm.weight.detach(), second
     qkv, gate_up, norms = folded(joined(names, "weight"), both, own, weights)
     return LlamaLayer(
         linear(qkv, weights),
@@ -189,4 +210,5 @@ def _layer(block: Any, heads: int, kv_heads: int, head_dim: int, weights: str | 
         norms,
         bias,
         of_heads,
+        norm is not None,
     )

@@ -19,6 +19,8 @@ from mmspec.engine.loop import run
 from mmspec.engine.protocols import Engine
 from mmspec.engine.stats import SpecStats
 from mmspec.engine.warp import Warp
+from mmspec.models.heads.published.decoder import published_decoder
+from mmspec.models.llama_layers import LlamaLayers
 from mmspec.models.target import TokenTarget
 
 
@@ -33,14 +35,16 @@ def generation(
     model = tiny_llava()
     target, prompt, images = guided_vlm(model, rows, limit=limit, warp=warp)
     head, config, tensors = head_of(name, folder)
-    drafts = head_model(head, target, images)
-    chosen, own_rule = inner(kind, drafts)
-    drafter = EagleDrafter(drafts, chosen)
-    if watch:
-        drafter = Watched(drafter, Twin(name, model, prompt, config, tensors))
-    coins = ProductionCoins([7 + len(row) for row in rows])
-    engine = Engine(TokenTarget(target), drafter, rule or own_rule, ConstantLength(depth), coins)
-    with torch.no_grad():
+    decoder = published_decoder(head, target.decoder)
+    with torch.no_grad(), decoder.repacked():
+        drafts = head_model(decoder, target, images)
+        chosen, own_rule = inner(kind, drafts)
+        drafter = EagleDrafter(drafts, chosen)
+        if watch:
+            drafter = Watched(drafter, Twin(name, model, prompt, config, tensors))
+        coins = ProductionCoins([7 + len(row) for row in rows])
+        length, rule = ConstantLength(depth), rule or own_rule
+        engine = Engine(TokenTarget(target), drafter, rule, length, coins)
         return run(engine, len(rows), limit, SpecStats()), drafter, (model, prompt)
 
 
@@ -59,6 +63,25 @@ def test_drafts_are_from_the_laws_of_the_slow_twin(tmp_path, name, kind):
     _, drafter, _ = generation(name, kind, tmp_path / "head", watch=True)
     assert drafter.worst < 1e-9
     assert len(drafter.behind) > 1  # there were drafts of several tokens
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        *[(name, "chain") for name in ("eagle-bias", "eagle-own", "vispec", "eagle-attn")],
+        *[("dspark-rnn", "chain"), ("dflash", "block"), ("falcon-3", "block")],
+        ("vispec", "dynamic"),
+    ],
+)
+def test_drafts_of_layers_that_are_arranged(tmp_path, monkeypatch, name, kind):
+    """As a processor runs them in float32; here in float64, so that nothing is rounded."""
+    monkeypatch.setattr("mmspec.models.transformers.rearranged.TYPES", (torch.float64,))
+    passes = []
+    own = LlamaLayers.__call__
+    monkeypatch.setattr(LlamaLayers, "__call__", lambda *a: passes.append(a) or own(*a))
+    _, drafter, _ = generation(name, kind, tmp_path / "head", watch=True)
+    assert drafter.worst < 1e-9
+    assert len(passes) > 3
 
 
 @pytest.mark.parametrize(("name", "kind"), KINDS)

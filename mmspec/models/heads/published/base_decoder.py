@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 import torch.nn.functional as F
@@ -10,7 +11,11 @@ from torch import Tensor
 
 from ....engine.cache import KVCache, StaticCache
 from ....errors import InputError
+from ...llama_layers import LlamaLayers
+from ...repacked import Repacked, patched
 from ...transformers.causal import CausalDecoder
+from ...transformers.rearranged import factors
+from .arranged import ArrangedLayers
 from .attention import Attend
 from .head import PublishedHead
 
@@ -37,6 +42,10 @@ class PublishedDecoder:
         InputError: the head was made for another target, or the target reads more than embeddings.
     """
 
+    _arranged: LlamaLayers | None = None  # during a generation, see `repacked`
+    _factors: Tensor  # [R, slots, head_dim / 2]: of the rows that run, if it is arranged
+    _factors_of_all: Tensor
+
     def __init__(self, head: PublishedHead, target: CausalDecoder) -> None:
         check_layers(target)
         head.meet(target.model)
@@ -47,8 +56,19 @@ class PublishedDecoder:
         own = head.embeddings
         self._own_embeddings = own is not None
         self.embeddings = target.embeddings if own is None else own.detach()
-        self._turns = self._turns_of_all = torch.zeros(0), torch.zeros(0)
+        self._turns = self._turns_of_all = (torch.zeros(0), torch.zeros(0))
         self._columns = 0
+        self._arranging, self._repacked = ArrangedLayers(), Repacked()
+
+    @contextmanager
+    def repacked(self) -> Iterator[None]:
+        """Surround a generation: on a processor, layers run on packed or rearranged weights."""
+        self._arranged = self._arranging.of(self.head)
+        try:
+            with patched(self._repacked.ways([self.network])):
+                yield
+        finally:
+            self._arranged = None
 
     def place(self, positions: Tensor) -> None:
         """Set the positions of the next generation's columns, `[R, slots]` or `[3, R, slots]`."""
@@ -57,6 +77,9 @@ class PublishedDecoder:
         self._columns = positions.shape[-1]
         if self.head.rotary is not None:
             self._turns_of_all = self.head.rotary(positions, self.head.dtype)
+            if self._arranged is not None:
+                self._factors_of_all = factors(*self._turns_of_all)
+                self._factors = self._factors_of_all
         self._turns = self._turns_of_all
 
     def text_of(self, rows: int) -> Tensor | None:
@@ -72,6 +95,9 @@ class PublishedDecoder:
         if self.head.rotary is not None:
             cos, sin = self._turns_of_all
             self._turns = (cos, sin) if rows is None else (cos[[*rows]], sin[[*rows]])
+            if self._arranged is not None:
+                every = self._factors_of_all
+                self._factors = every if rows is None else every[[*rows]]
 
     def embed(self, ids: Tensor) -> Tensor:
         """Its own inputs, or the target's, which some models scale."""
@@ -88,6 +114,13 @@ class PublishedDecoder:
             return cos[:, columns], sin[:, columns]
         rows = torch.arange(len(columns), device=columns.device)[:, None]
         return cos[rows, columns], sin[rows, columns]
+
+    def _turns_of(self, columns: Tensor) -> Tensor:
+        """Complex factors `[R, n, head_dim / 2]` of columns `[n]` or `[R, n]`."""
+        if columns.ndim == 1:
+            return self._factors[:, columns]
+        rows = torch.arange(len(columns), device=columns.device)[:, None]
+        return self._factors[rows, columns]
 
     def cache(self, rows: int, slots: int, room: int | None = None) -> KVCache:
         """An empty cache for `rows` rows of at most `slots` tokens."""
@@ -116,13 +149,21 @@ class PublishedDecoder:
         use: list[Tensor | bool] | None = None,
     ) -> Tensor:
         """Run N new inputs a row, see `Decoder.forward`; `rotary` holds columns."""
-        hidden = self.run(x, self.turns(rotary), cached(cache, slots, length, mask))
+        if self._arranged is not None:
+            out = self._arranged(x, self._turns_of(rotary), cache, slots, length, mask)
+            hidden = self.behind(out)
+        else:
+            hidden = self.run(x, self.turns(rotary), cached(cache, slots, length, mask))
         return self.logits(hidden) if head else hidden
 
     def run(self, x: Tensor, turns: tuple[Tensor, Tensor], attend: Attend) -> Tensor:
         """Hidden states `[R, N, H]` of inputs `[R, N, …]`."""
         out: Tensor = self.network(x, turns, attend)
         return out
+
+    def behind(self, hidden: Tensor) -> Tensor:
+        """Hidden states `[R, N, H]` that the network makes of those behind its last layer."""
+        return hidden
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Logits `[…, V]` by the head's own output layer, or the target's."""

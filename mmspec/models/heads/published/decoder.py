@@ -8,6 +8,7 @@ from torch import Tensor
 from ....engine.cache import KVCache
 from ...transformers.causal import CausalDecoder
 from ...transformers.prompted import continued
+from ...transformers.rearranged import side_by_side
 from ..columns import Images, positions
 from .base_decoder import PublishedDecoder
 from .dflash import DFlashNetwork
@@ -55,8 +56,15 @@ class PublishedDFlashDecoder(PublishedDecoder):
 
     def feed(self, features: Tensor, columns: Tensor, cache: KVCache, slots: int | Tensor) -> None:
         """Write what the layers read of features `[R, n, H]` at `columns [n]` or `[R, n]`."""
-        for layer, pair in enumerate(self.network.context(features, self.turns(columns))):
-            cache.write(layer, torch.stack(pair), slots)
+        context = self.network.context(features, self.turns(columns))
+        for layer, (keys, values) in enumerate(context):
+            if self._arranged is not None:
+                keys = side_by_side(keys)
+            cache.write(layer, torch.stack([keys, values]), slots)
+
+    def behind(self, hidden: Tensor) -> Tensor:
+        out: Tensor = self.network.norm(hidden)
+        return out
 
 
 class PublishedPathDecoder(PublishedDecoder):
