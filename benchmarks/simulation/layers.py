@@ -7,7 +7,7 @@ the attentions of all of them. Their MLPs follow one another.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -18,7 +18,7 @@ import numpy as np
 from torch import Tensor
 
 from mmspec.models.fuzzy_layers import sources
-from mmspec.models.llama_layers import LlamaLayer, LlamaLayers
+from mmspec.models.llama_layers import Linear, LlamaLayer, LlamaLayers
 
 from .schedules import Process, Schedule, Text, World
 
@@ -120,16 +120,16 @@ class _Clocks:
             down=self._ends(layer.down, "mlp"),
         )
 
-    def _begins(self, linear: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-        def begun(x: Tensor) -> Tensor:
+    def _begins(self, linear: Linear) -> Linear:
+        def begun(x: Tensor, bias: Tensor | None = None) -> Tensor:
             self._since = time.perf_counter()
-            return linear(x)
+            return linear(x, bias)
 
         return begun
 
-    def _ends(self, linear: Callable[[Tensor], Tensor], kind: str) -> Callable[[Tensor], Tensor]:
-        def ended(x: Tensor) -> Tensor:
-            y = linear(x)
+    def _ends(self, linear: Linear, kind: str) -> Linear:
+        def ended(x: Tensor, bias: Tensor | None = None) -> Tensor:
+            y = linear(x, bias)
             setattr(self, kind, getattr(self, kind) + time.perf_counter() - self._since)
             return y
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
@@ -20,8 +21,12 @@ from .merged_attention import attention_weights, merged_attention, worth_merging
 
 _PAIRS = {torch.float32: torch.complex64, torch.float64: torch.complex128}
 
-Linear = Callable[[Tensor], Tensor]
-"""A map of `[M, in]` to `[M, out]`."""
+
+class Linear(Protocol):
+    """A linear map of inputs `[…, in]` to `[…, out]`."""
+
+    def __call__(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
+        """Map `x`; `bias [out]` is added if there is one."""
 
 
 @dataclass(frozen=True)
@@ -149,9 +154,7 @@ class LlamaLayers:
                 seen = seen.to(h.device)
             first, second = layer.norms or (None, None)
             normed = F.rms_norm(seen, (dim,), first, self.eps) if layer.first_norm else seen
-            qkv = layer.qkv(normed)
-            if layer.bias is not None:
-                qkv = qkv + layer.bias
+            qkv = layer.qkv(normed, layer.bias)
             qkv = qkv.view(rows, n, heads + 2 * kv, self.head_dim)
             qk = qkv[:, :, : heads + kv]
             if layer.qk_norm is not None:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import InputError
-from .linear import RowLinear, packable
+from .linear import packable
 from .llama_layers import Linear
 from .rounded import check_rounding, linear
 
@@ -115,7 +115,4 @@ def _own(layer: nn.Module) -> TypeGuard[nn.Linear]:
 
 
 def _forward(layer: nn.Linear, packed: Linear, x: Tensor) -> Tensor:
-    bias: Tensor | None = layer.bias
-    if isinstance(packed, RowLinear):
-        return packed(x, bias)
-    return packed(x) if bias is None else packed(x) + bias
+    return packed(x, layer.bias)

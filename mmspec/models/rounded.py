@@ -36,10 +36,10 @@ class HalfLinear:
             raise InputError("its weights are too large for float16; leave them as they are")
         self.packed = torch.ops.quantized.linear_prepack_fp16(weight.detach().contiguous(), None)
 
-    def __call__(self, x: Tensor) -> Tensor:
-        """`x [..., in]` to `[..., out]`."""
+    def __call__(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
+        """`x [..., in]` to `[..., out]`, plus `bias [out]` if there is one."""
         out = torch.ops.quantized.linear_dynamic_fp16(_rows(x), self.packed)
-        return out.view(*x.shape[:-1], -1)
+        return _shaped(out, x, bias)
 
 
 class Int8Linear:
@@ -75,15 +75,15 @@ class Int8Linear:
         """Keep of the whole numbers that weights are rounded to what a drafter reads, here all."""
         return whole
 
-    def __call__(self, x: Tensor) -> Tensor:
-        """`x [..., in]` to `[..., out]`."""
+    def __call__(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
+        """`x [..., in]` to `[..., out]`, plus `bias [out]` if there is one."""
         rows = _rows(x)
         scale = torch.linalg.vector_norm(rows, torch.inf, dim=-1, keepdim=True)
         unit = rows / scale.clamp_min(torch.finfo(x.dtype).tiny)
         out = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32(
             unit, 1 / _INPUT, 128, self.packed
         )
-        return (out * scale).view(*x.shape[:-1], -1)
+        return _shaped(out * scale, x, bias)
 
 
 class HighBitsLinear(Int8Linear):
@@ -106,6 +106,12 @@ def _engines() -> list[str]:
 
 def _rows(x: Tensor) -> Tensor:
     return x.reshape(-1, x.shape[-1])
+
+
+def _shaped(out: Tensor, x: Tensor, bias: Tensor | None) -> Tensor:
+    """Outputs `[…, out]` for inputs `x […, in]`, of those of rows `[M, out]`, with the bias."""
+    out = out.view(*x.shape[:-1], -1)
+    return out if bias is None else out + bias
 
 
 def folded(
@@ -142,7 +148,7 @@ class RoundedAffine:
 
     def __call__(self, x: Tensor) -> Tensor:
         """`x [M, in]` to `[M, out]`."""
-        return self.map(x) + self.bias
+        return self.map(x, self.bias)
 
 
 def affine(weight: Tensor, bias: Tensor, weights: str | None = None) -> Affine | RoundedAffine:

@@ -147,3 +147,34 @@ def test_operators_of_a_round_of_tokens(tiny_llamagen, guided_rows, kind, rule, 
         context = run(engine, rows, GRID**2, SpecStats())
     assert getattr(drafter, "fault", None) is None
     assert operators.count / context.round < most
+
+
+def test_greedy_drafts_flip_no_coins(tiny_llamagen, guided_rows):
+    """What a point mass draws is known; the same drafts come out as by coins."""
+
+    class Coinless(ProductionCoins):
+        def round(self, number):
+            return None, super().round(number)[1]
+
+    outputs = []
+    for coins in (Coinless([0, 1]), ProductionCoins([0, 1])):
+        target, small = (
+            guided_rows(
+                tiny_llamagen(grid=GRID, dtype=torch.float32, **sizes),
+                [0, 0],
+                warp=GREEDY,
+                scratch=WIDE,
+            )[0]
+            for sizes in ({}, {"n_kv_head": 2})
+        )
+        if not outputs:
+            assert small.warp.greedy
+        else:
+            small.warp = lambda logits: GREEDY(logits)  # says nothing of itself
+        engine = Engine(
+            TokenTarget(target), ModelDrafter(small), GreedyRule(), ConstantLength(4), coins
+        )
+        stats = SpecStats()
+        outputs.append((run(engine, 2, GRID**2, stats).tokens, stats.calls))
+    assert torch.equal(outputs[0][0], outputs[1][0])
+    assert outputs[0][1] == outputs[1][1]

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..llama_layers import Linear
 from ..repacked import trace
 from ..rounded import linear
 
@@ -28,7 +29,7 @@ class RoundedExperts:
 
     def __init__(self, experts: nn.Module) -> None:
         self.experts: Any = experts
-        self._kept: tuple[str, Tensor, list[list[Callable[[Tensor], Tensor]]]] | None = None
+        self._kept: tuple[str, Tensor, list[list[Linear]]] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {"experts": self.experts, "_kept": None}  # packed weights can't be copied

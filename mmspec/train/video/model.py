@@ -96,8 +96,8 @@ PATCHES = SIDE // 2  # a side, in tokens of the transformer
 # early batches of first blocks that are noise alone, so that the caption has to say all.
 SHOWN, FROM_CAPTION = (0.2, 0.1), 0.5
 OF_CAPTIONS = "text_embedding", "cross_attn"  # weights that read captions, see `settle`
-# Clips of an evaluation. So few tell a run that learns from one that does not; between two runs
-# that learn they are 0.2 off by chance, and `mmspec eval run --suite sdvg` judges.
+# Clips of an evaluation. So few tell a run that learns from one that does not; which of two that
+# learn is better `mmspec eval run --suite sdvg` judges.
 ROLLOUTS = 10
 
 

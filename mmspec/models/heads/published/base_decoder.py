@@ -43,8 +43,6 @@ class PublishedDecoder:
     """
 
     _arranged: LlamaLayers | None = None  # during a generation, see `repacked`
-    _factors: Tensor  # [R, slots, head_dim / 2]: of the rows that run, if it is arranged
-    _factors_of_all: Tensor
 
     def __init__(self, head: PublishedHead, target: CausalDecoder) -> None:
         check_layers(target)
@@ -56,7 +54,10 @@ class PublishedDecoder:
         own = head.embeddings
         self._own_embeddings = own is not None
         self.embeddings = target.embeddings if own is None else own.detach()
-        self._turns = self._turns_of_all = (torch.zeros(0), torch.zeros(0))
+        # cosines and sines of the rows that run, `[R, slots, head_dim]` each; behind them, of
+        # layers that are arranged, their complex factors
+        self._turns: tuple[Tensor, ...] = ()
+        self._turns_of_all: tuple[Tensor, ...] = ()
         self._columns = 0
         self._arranging, self._repacked = ArrangedLayers(), Repacked()
 
@@ -76,10 +77,9 @@ class PublishedDecoder:
             self.embeddings = self.target.embeddings  # the target may have been moved
         self._columns = positions.shape[-1]
         if self.head.rotary is not None:
-            self._turns_of_all = self.head.rotary(positions, self.head.dtype)
-            if self._arranged is not None:
-                self._factors_of_all = factors(*self._turns_of_all)
-                self._factors = self._factors_of_all
+            turns = self.head.rotary(positions, self.head.dtype)
+            own = () if self._arranged is None else (factors(*turns),)
+            self._turns_of_all = *turns, *own
         self._turns = self._turns_of_all
 
     def text_of(self, rows: int) -> Tensor | None:
@@ -92,12 +92,8 @@ class PublishedDecoder:
 
     def narrow(self, rows: Sequence[int] | None) -> None:
         """Run these rows alone, of those that were placed; None: all of them."""
-        if self.head.rotary is not None:
-            cos, sin = self._turns_of_all
-            self._turns = (cos, sin) if rows is None else (cos[[*rows]], sin[[*rows]])
-            if self._arranged is not None:
-                every = self._factors_of_all
-                self._factors = every if rows is None else every[[*rows]]
+        placed = self._turns_of_all
+        self._turns = placed if rows is None else tuple(turns[[*rows]] for turns in placed)
 
     def embed(self, ids: Tensor) -> Tensor:
         """Its own inputs, or the target's, which some models scale."""
@@ -109,18 +105,8 @@ class PublishedDecoder:
 
     def turns(self, columns: Tensor) -> tuple[Tensor, Tensor]:
         """Cosines and sines `[R, n, head_dim]` of columns `[n]` or `[R, n]`."""
-        cos, sin = self._turns
-        if columns.ndim == 1:
-            return cos[:, columns], sin[:, columns]
-        rows = torch.arange(len(columns), device=columns.device)[:, None]
-        return cos[rows, columns], sin[rows, columns]
-
-    def _turns_of(self, columns: Tensor) -> Tensor:
-        """Complex factors `[R, n, head_dim / 2]` of columns `[n]` or `[R, n]`."""
-        if columns.ndim == 1:
-            return self._factors[:, columns]
-        rows = torch.arange(len(columns), device=columns.device)[:, None]
-        return self._factors[rows, columns]
+        cos, sin = (_at(columns, turns) for turns in self._turns[:2])
+        return cos, sin
 
     def cache(self, rows: int, slots: int, room: int | None = None) -> KVCache:
         """An empty cache for `rows` rows of at most `slots` tokens."""
@@ -150,8 +136,8 @@ class PublishedDecoder:
     ) -> Tensor:
         """Run N new inputs a row, see `Decoder.forward`; `rotary` holds columns."""
         if self._arranged is not None:
-            out = self._arranged(x, self._turns_of(rotary), cache, slots, length, mask)
-            hidden = self.behind(out)
+            turn = _at(rotary, self._turns[2])
+            hidden = self.behind(self._arranged(x, turn, cache, slots, length, mask))
         else:
             hidden = self.run(x, self.turns(rotary), cached(cache, slots, length, mask))
         return self.logits(hidden) if head else hidden
@@ -179,6 +165,13 @@ class PublishedDecoder:
         """Logits `[…, V]` of those over the head's own tokens `[…, Vd]`."""
         vocabulary = self.head.vocabulary
         return logits if vocabulary is None else vocabulary.scatter(logits)
+
+
+def _at(columns: Tensor, turns: Tensor) -> Tensor:
+    """Entries `[R, n, …]` of `turns [R, slots, …]` at columns `[n]` or `[R, n]`."""
+    if columns.ndim == 1:
+        return turns[:, columns]
+    return turns[torch.arange(len(columns), device=columns.device)[:, None], columns]
 
 
 def cached(cache: KVCache, slots: int | Tensor, length: int, mask: Tensor | None) -> Attend:
