@@ -37,11 +37,13 @@ class Step:
         target: the target's law there `[V]`.
         states: the target's behind each token in the node's place `[V, D]`; None: the rule reads
             none.
+        early: the law of an early layer of the target there `[V]`; None: the rule reads none.
     """
 
     law: Tensor
     target: Tensor
     states: Tensor | None = None
+    early: Tensor | None = None
 
 
 @dataclass
@@ -65,7 +67,7 @@ class WatchedRule:
             # a local rule judges every node by itself, and has few rounds
             for node in range(0, draft.nodes, EVERY) if self.local else (0,):
                 if self.due:
-                    self._note(draft, scores.probs[0, node], node)
+                    self._note(draft, scores, node)
         self.rounds += 1
         return self.rule.verify(draft, scores, coins)
 
@@ -74,18 +76,19 @@ class WatchedRule:
         """True if this round is one of those that are measured."""
         return len(self.steps) < ROUNDS and (self.local or self.rounds % EVERY == 0)
 
-    def _note(self, draft: Draft, target: Tensor, node: int) -> None:
-        law, states = draft.law, None
+    def _note(self, draft: Draft, scores: Scores, node: int) -> None:
+        law, target, states = draft.law, scores.probs[0, node].cpu(), None
+        early = None if scores.early is None else scores.early[0, node].cpu()
         if self.states is not None:
             tokens, behind = self.states
             states = behind.new_zeros(len(target), behind.shape[1])
             states[tokens] = behind
         if isinstance(law, Categorical | WithoutReplacement):
-            self.steps.append(Step(law.probs[0, node].cpu(), target.cpu(), states))
+            self.steps.append(Step(law.probs[0, node].cpu(), target, states, early))
         elif isinstance(law, OneHot):
             chosen = torch.zeros_like(target)
             chosen[draft.tokens[0, node]] = 1
-            self.steps.append(Step(chosen.cpu(), target.cpu(), states))
+            self.steps.append(Step(chosen, target, states, early))
 
 
 class WatchedTarget:
@@ -169,15 +172,19 @@ def variation(rule: AcceptanceRule, step: Step) -> float:
     """Total variation between the law of the emitted token and the target's, in [0, 1]."""
     q, p = step.law.double(), step.target.double()
     q, p = q / q.sum(), p / p.sum()
-    emitted = emitted_law(rule, q, p, step.states)
+    emitted = emitted_law(rule, q, p, step.states, step.early)
     return 0.5 * sum(abs(emitted.get(i, 0.0) - float(p[i])) for i in range(len(p)))
 
 
 def emitted_law(
-    rule: AcceptanceRule, q: Tensor, p: Tensor, states: Tensor | None = None
+    rule: AcceptanceRule,
+    q: Tensor,
+    p: Tensor,
+    states: Tensor | None = None,
+    early: Tensor | None = None,
 ) -> dict[int, float]:
     """The law of the first emitted token when the draft is one token from q `[V]` and the target
-    wants p `[V]`; `states [V, D]` are the target's behind each token."""
+    wants p `[V]`; `states [V, D]` and `early [V]` are those of a `Step`."""
 
     def run(coins: EnumeratingCoins, rows: int) -> list[int]:
         proposal, verification = coins.round(0)
@@ -189,6 +196,7 @@ def emitted_law(
         after[:, 0] = 1  # of no interest: what follows an accepted token
         hidden = None if states is None else states[F.pad(tokens, (1, 0))]
         scores = Scores(torch.stack([p.expand(rows, -1), after], 1), hidden)
+        scores.early = None if early is None else early.to(p).expand(rows, 2, -1)
         first = torch.zeros(rows, 1, dtype=torch.long)
         draft = Draft(tokens, first[:, 0] + 1, law, positions=first)
         verdict = rule.verify(draft, scores, verification)

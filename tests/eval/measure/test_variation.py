@@ -12,6 +12,7 @@ from mmspec.engine.accept.judge import JudgeRule
 from mmspec.engine.accept.lantern.lantern import LanternRule
 from mmspec.engine.accept.local import LocalRule
 from mmspec.engine.accept.recursive import RecursiveRule
+from mmspec.engine.accept.restricted import RestrictedRule
 from mmspec.engine.accept.token import TokenRule
 from mmspec.engine.coins import ProductionCoins
 from mmspec.engine.draft import Draft, Scores
@@ -20,6 +21,7 @@ from mmspec.eval.data.prompts import load_prompts
 from mmspec.eval.measure.variation import Step, WatchedRule, summarize, tv_per_step, variation
 from mmspec.eval.run.job import Job
 from mmspec.eval.suite import load_suite
+from mmspec.pipelines.model_folders import runnable_in
 
 
 def laws(seed: int, size: int = 12) -> Step:
@@ -166,6 +168,38 @@ def test_states_behind_tokens_of_real_rounds(tiny_folder, monkeypatch):
     never = SpecConfig("judge", judge_threshold=1.0)
     assert max(tv_per_step(pipe, job, never)) < 1e-9
     assert max(tv_per_step(pipe, job, SpecConfig("likely", judge_floor=0.001))) > 0.01
+
+
+@pytest.mark.parametrize("least", [0.0, 0.1, 1.0])
+def test_an_early_law_prunes_and_bends_nothing(least):
+    step = laws(5)
+    step.early = laws(6).target
+    assert variation(RestrictedRule(None, least), step) < 1e-12
+
+
+RULES = [
+    SpecConfig("draft", rule="restricted"),
+    SpecConfig("draft", rule="block"),
+    SpecConfig("draft", rule="restricted", length="faser"),
+    SpecConfig("tree", rule="k-seq", siblings="independent"),
+    SpecConfig("tree", siblings="without-replacement"),
+]
+
+
+def test_all_methods_of_pictures(tiny_folder):
+    """Whatever their rules read is there; what is called exact is."""
+    pipe = ImagePipeline.from_pretrained(tiny_folder)
+    pipe.set_progress_bar_config(disable=True)
+    suite = load_suite("speed")
+    job = Job(suite, load_prompts(suite, None), {}, suite.call)
+    measured = 0
+    for config in [*map(SpecConfig, runnable_in(tiny_folder, "image")), *RULES]:
+        values = tv_per_step(pipe, job, config)
+        assert all(-1e-9 < value < 1 + 1e-9 for value in values), config
+        if config.resolve("image").contract == "exact":
+            assert max(values, default=0.0) < 1e-9, config
+        measured += bool(values)
+    assert measured > 30
 
 
 def test_greedy_rule_on_a_law_that_is_not_greedy():
