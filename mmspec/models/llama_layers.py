@@ -45,6 +45,9 @@ class LlamaLayer:
             same order of numbers; None: there are no such norms.
         first_norm: attention's inputs are normed; the first layer of EAGLE's heads takes them as
             they are.
+        joined: vectors side by side in the inputs, each normed by itself; attention reads all of
+            them, and its outputs are added to the last one. EAGLE-3's first layer joins two.
+        residual: weight `[D]` of the norm in front of that sum; None: there is none.
     """
 
     qkv: Linear
@@ -55,6 +58,8 @@ class LlamaLayer:
     bias: Tensor | None = None
     qk_norm: Tensor | None = None
     first_norm: bool = True
+    joined: int = 1
+    residual: Tensor | None = None
 
     @property
     def maps(self) -> tuple[Linear, ...]:
@@ -127,16 +132,16 @@ class LlamaLayers:
         """Hidden states `[R, N, D]` behind the last layer, before any norm.
 
         Args:
-            x: inputs `[R, N, D]`.
+            x: inputs `[R, N, D]`, wider by what the first layer joins.
             rotary: complex factors `[N, head_dim / 2]` or `[R, N, head_dim / 2]`.
             cache, slots, length, mask, use: see `Decoder.forward`.
             read: is given what goes into each layer; None: nobody asks.
         """
-        rows, n, dim = x.shape
+        rows, n, _ = x.shape
         heads, kv = self.heads, self.kv_heads
         entries = worth_merging(mask, n, length)
         turn = rotary[:, None] if rotary.ndim == 2 else rotary[:, :, None]
-        h = seen = x.reshape(rows * n, dim)
+        h = seen = x.flatten(0, 1)
         for number, layer in enumerate(self._layers):
             if number in self._moves:
                 device = self._moves[number]
@@ -144,7 +149,7 @@ class LlamaLayers:
                 mask = None if mask is None else mask.to(device)
                 slots = slots.to(device) if isinstance(slots, Tensor) else slots
             if read is not None:
-                read[number] = h.view(rows, n, dim)
+                read[number] = h.unflatten(0, (rows, n))
             if use is not None and use[number] is False:
                 continue
             before = h
@@ -153,7 +158,10 @@ class LlamaLayers:
             elif number in self._moves:
                 seen = seen.to(h.device)
             first, second = layer.norms or (None, None)
-            normed = F.rms_norm(seen, (dim,), first, self.eps) if layer.first_norm else seen
+            if layer.joined > 1:
+                h, normed = self._parted(layer, seen)
+            else:
+                normed = _normed(seen, first, self.eps) if layer.first_norm else seen
             qkv = layer.qkv(normed, layer.bias)
             qkv = qkv.view(rows, n, heads + 2 * kv, self.head_dim)
             qk = qkv[:, :, : heads + kv]
@@ -172,9 +180,20 @@ class LlamaLayers:
                 self._see(number, attention_weights(queries, keys, mask))
             out = merged_attention(queries, keys, values, mask, entries)
             h = h + layer.out(out.transpose(1, 2).reshape(rows * n, -1))
-            gate, up = layer.gate_up(F.rms_norm(h, (dim,), second, self.eps)).chunk(2, dim=-1)
+            gate, up = layer.gate_up(_normed(h, second, self.eps)).chunk(2, dim=-1)
             h = h + layer.down(self._act(gate) * up)
             if use is not None and isinstance(counts := use[number], Tensor):
                 counts = counts.to(h.device)
                 h = torch.where(counts, h.view(rows, n, -1), before.view(rows, n, -1)).flatten(0, 1)
-        return h.view(rows, n, dim)
+        return h.unflatten(0, (rows, n))
+
+    def _parted(self, layer: LlamaLayer, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Part vectors side by side: what attention's outputs join `[M, D]`, and what it reads."""
+        parts = x.unflatten(-1, (layer.joined, -1))
+        normed = _normed(parts, None, self.eps)
+        last = parts[:, -1] if layer.residual is None else normed[:, -1] * layer.residual
+        return last, normed.flatten(-2)
+
+
+def _normed(x: Tensor, weight: Tensor | None, eps: float) -> Tensor:
+    return F.rms_norm(x, x.shape[-1:], weight, eps)

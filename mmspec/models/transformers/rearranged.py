@@ -175,6 +175,9 @@ def joined_layer(
 ) -> LlamaLayer:
     """The maps of a layer with the modules of transformers' Llama, first norm or not.
 
+    With a `hidden_norm` it is EAGLE-3's first layer, whose attention reads two vectors side by
+    side.
+
     Args:
         block: the layer.
         heads, kv_heads, head_dim: of its attention.
@@ -200,8 +203,12 @@ def joined_layer(
     both = torch.cat([mlp.gate_proj.weight.detach(), mlp.up_proj.weight.detach()])
     second = block.post_attention_layernorm.weight.detach()
     norm = getattr(block, "input_layernorm", None)
-    own = torch.ones_like(second) if norm is None else norm.weight.detach(), second
-    qkv, gate_up, norms = folded(joined(names, "weight"), both, own, weights)
+    first = torch.ones_like(second) if norm is None else norm.weight.detach()
+    residual = None
+    if (beside := getattr(block, "hidden_norm", None)) is not None:
+        own = beside.weight.detach()
+        first, residual = torch.cat([first, own]), own if block.norm_before_residual else None
+    qkv, gate_up, norms = folded(joined(names, "weight"), both, (first, second), weights)
     return LlamaLayer(
         linear(qkv, weights),
         linear(attention.o_proj.weight, weights),
@@ -211,4 +218,6 @@ def joined_layer(
         bias,
         of_heads,
         norm is not None,
+        1 if beside is None else 2,
+        residual,
     )

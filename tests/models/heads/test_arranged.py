@@ -9,6 +9,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from mmspec.models.heads.published.decoder import published_decoder
 from mmspec.models.heads.published.eagle1 import EagleNetwork, MsdNetwork
+from mmspec.models.heads.published.eagle3 import Eagle3Network
 from mmspec.models.heads.published.flash import FlashNetwork
 from mmspec.models.heads.published.head import PublishedHead
 from mmspec.models.heads.published.rotary import HeadRotary
@@ -40,7 +41,11 @@ def decoder_of(kind=EagleNetwork, **options):
     config = LlamaConfig(vocab_size=16, num_hidden_layers=1, **SIZES)
     target = CausalDecoder(LlamaForCausalLM(config).eval())
     own = {name: options.pop(name) for name in ("qk_norm", "gated") if name in options}
-    network = kind(HeadSizes(**SIZES, **own), None, **options).eval()
+    sizes = HeadSizes(**SIZES, **own)
+    if kind is Eagle3Network:
+        network = kind(sizes, 1, SIZES["hidden_size"], None, None, **options).eval()
+    else:
+        network = kind(sizes, None, **options).eval()
     with torch.no_grad():
         for weight in network.parameters():
             weight.normal_(std=0.3)
@@ -73,6 +78,9 @@ KINDS = [
     (EagleNetwork, {"qk_norm": True}),
     (MsdNetwork, {}),
     (FlashNetwork, {"block": 3, "latents": 4}),
+    (Eagle3Network, {}),
+    (Eagle3Network, {"norm_before_residual": True, "feed_normed": True}),
+    (Eagle3Network, {"layers": 2, "fc_norm": True, "qk_norm": True}),
 ]
 
 

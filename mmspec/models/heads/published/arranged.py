@@ -12,11 +12,13 @@ from ...transformers.rearranged import is_own, joined_layer, same_traces, traces
 from .attention import HeadAttention
 from .dflash import DFlashNetwork
 from .eagle1 import EagleNetwork
+from .eagle3 import Eagle3Network
 from .experts import HeadMlp
 from .head import PublishedHead
-from .layer import HeadLayer
+from .layer import FusedLayer, HeadLayer
 
-IN_A_ROW = EagleNetwork.forward, DFlashNetwork.forward  # the ways of networks of plain layers
+# the ways of networks of plain layers, the first of which may be EAGLE-3's
+IN_A_ROW = EagleNetwork.forward, Eagle3Network.forward, DFlashNetwork.forward
 
 
 class ArrangedLayers:
@@ -46,7 +48,8 @@ class ArrangedLayers:
 def can_be_arranged(head: PublishedHead) -> bool:
     """True for a network of plain layers in a row, over weights that can be packed.
 
-    Heads are turned as a whole, and nothing may look into the layers (hooks) or take their place.
+    The first may be EAGLE-3's. Heads are turned as a whole, and nothing may look into the layers
+    (hooks) or take their place.
     """
     network, rotary = head.network, head.rotary
     if rotary is None or getattr(type(network), "forward", None) not in IN_A_ROW:
@@ -55,7 +58,7 @@ def can_be_arranged(head: PublishedHead) -> bool:
     for block in blocks:
         attention = block.self_attn
         kinds = type(block), type(attention), type(block.mlp)
-        if kinds != (HeadLayer, HeadAttention, HeadMlp):
+        if kinds[0] not in (HeadLayer, FusedLayer) or kinds[1:] != (HeadAttention, HeadMlp):
             return False
         sizes = attention.sizes
         if sizes.gated or sizes.zero_centred or 2 * len(rotary.frequencies) != sizes.head_dim:

@@ -149,6 +149,13 @@ class PublishedEagleDecoder(PublishedDecoder):
     def joined(self, embedded: Tensor, features: Tensor, context: Tensor | None = None) -> Tensor:
         return self.network.joined(embedded, features, context)
 
+    def behind(self, hidden: Tensor) -> Tensor:
+        network = self.network
+        if not isinstance(network, Eagle3Network) or not network.feed_normed:
+            return hidden
+        normed: Tensor = network.norm(hidden)
+        return normed
+
     def logits(self, hidden: Tensor) -> Tensor:
         assert isinstance(self.network, EagleNetwork | Eagle3Network)
         return super().logits(self.network.before_output(hidden))
