@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 # transformers' norms compute in float32 whatever the type is: in others that would be a difference
 TYPES = (torch.float32,)
 FAMILIES = ("Llama", "Mistral", "Qwen2", "Qwen3")  # as their classes are called
+CAPTURING = "transformers.utils.output_capturing"  # where hooks are from that hand out states
 _LAYER = {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"}
 _ATTENTION = {"q_proj", "k_proj", "v_proj", "o_proj"}
 _MLP = {"gate_proj", "up_proj", "down_proj", "act_fn"}
@@ -122,10 +123,8 @@ def is_plain(decoder: CausalDecoder) -> bool:
     bodies = (body, body.rotary_emb, body.norm, *blocks)
     if any(type(module).__module__ != home for module in bodies):
         return False
-    for module in (decoder.model, *body.modules()):
-        hooks = module._forward_hooks, module._forward_pre_hooks
-        if any(hooks) or "forward" in vars(module) or hasattr(module, "_hf_hook"):
-            return False
+    if any(is_watched(module) for module in (decoder.model, *body.modules())):
+        return False
     for block in blocks:
         attention, mlp = block.self_attn, block.mlp
         parts = ((block, _LAYER), (attention, _ATTENTION), (mlp, _MLP))
@@ -139,6 +138,17 @@ def is_plain(decoder: CausalDecoder) -> bool:
             return False
     size = sum(p.nbytes for block in blocks for p in block.parameters())
     return len(blocks) > 0 and (decoder.weights is not None or size <= MOST)
+
+
+def is_watched(module: nn.Module) -> bool:
+    """True if something looks into a module's calls, or takes their place.
+
+    Hooks by which transformers hands out hidden states do not count: the first call that asks for
+    some leaves them behind for good, and they do nothing in calls that ask for none.
+    """
+    hooks = *module._forward_hooks.values(), *module._forward_pre_hooks.values()
+    theirs = any(getattr(hook, "__module__", None) != CAPTURING for hook in hooks)
+    return theirs or "forward" in vars(module) or hasattr(module, "_hf_hook")
 
 
 def is_own(linear: nn.Linear) -> bool:

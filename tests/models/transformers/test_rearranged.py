@@ -128,6 +128,23 @@ def test_changed_weights_are_rearranged_anew():
     assert copy.deepcopy(decoder)._rearranging.of(decoder) is not first
 
 
+@torch.inference_mode()
+@pytest.mark.parametrize("kind", KINDS)
+def test_models_that_once_handed_out_states(kind):
+    """transformers leaves its hooks behind; they ask for nothing."""
+    model = made(kind)
+    decoder = CausalDecoder(model)
+    first = decoder._rearranging.of(decoder)
+    assert first is not None
+    told = {"output_hidden_states": True, "output_attentions": True}
+    out = model.model(torch.tensor([[3, 1, 4]]), use_cache=False, **told)
+    assert out.hidden_states[0] is not None
+    assert any(module._forward_hooks for module in model.model.modules())  # or this is no test
+    assert decoder._rearranging.of(decoder) is first
+    _hooked(model)
+    assert decoder._rearranging.of(decoder) is None
+
+
 def _hooked(model):
     model.model.layers[1].mlp.register_forward_hook(lambda *a: None)
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from ...llama_layers import LlamaLayers
 from ...repacked import MOST
-from ...transformers.rearranged import is_own, joined_layer, same_traces, traces_of
+from ...transformers.rearranged import is_own, is_watched, joined_layer, same_traces, traces_of
 from .attention import HeadAttention
 from .dflash import DFlashNetwork
 from .eagle1 import EagleNetwork
@@ -64,7 +64,7 @@ def can_be_arranged(head: PublishedHead) -> bool:
         if sizes.gated or sizes.zero_centred or 2 * len(rotary.frequencies) != sizes.head_dim:
             return False
     modules = [network, *(module for block in blocks for module in block.modules())]
-    if any(m._forward_hooks or m._forward_pre_hooks or "forward" in vars(m) for m in modules):
+    if any(map(is_watched, modules)):
         return False
     linears = [module for module in modules if isinstance(module, nn.Linear)]
     return all(map(is_own, linears)) and sum(m.weight.nbytes for m in linears) <= MOST
