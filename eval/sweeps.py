@@ -35,7 +35,7 @@ class Place(NamedTuple):
 
 def place(config: SpecConfig) -> Place:
     """The family of a configuration, and where on its knob it stands."""
-    knob = preset(config.method).knob
+    knob = _knob(config)
     value = None if knob is None else config.resolve().options[knob]
     return Place(name_of(config.method, settings_of(config, knob)), knob, value)
 
@@ -71,7 +71,7 @@ def parse_methods(names: Sequence[str], sweep: Sequence[str] = ()) -> dict[str, 
         for config in list(configs.values()) if name == ALL else [parse_method(name)[1]]:
             if name != ALL:
                 _check_sweep(name, config)
-            knob = preset(config.method).knob
+            knob = _knob(config)
             for text in map(text_of, _values(config)):
                 row = name_of(config.method, {**settings_of(config, knob), str(knob): text})
                 found = with_settings(row, config, {str(knob): text})
@@ -83,7 +83,7 @@ def parse_methods(names: Sequence[str], sweep: Sequence[str] = ()) -> dict[str, 
 
 def _check_sweep(name: str, config: SpecConfig) -> None:
     """Raise an `InputError` unless a method has a knob that is not set already."""
-    knob = preset(config.method).knob
+    knob = _knob(config)
     if knob is None:
         able = ", ".join(f"{n} ({m.knob})" for n, m in presets().items() if m.knob is not None)
         raise InputError(f"{name} has no knob to sweep; these have: {able}")
@@ -96,9 +96,17 @@ def _check_sweep(name: str, config: SpecConfig) -> None:
         )
 
 
+def _knob(config: SpecConfig) -> str | None:
+    """The method's knob, unless it was one of a part that another has taken the place of."""
+    knob = preset(config.method).knob
+    return knob if knob in config.resolve().options else None
+
+
 def _values(config: SpecConfig) -> tuple[float, ...]:
     """The knob's values of a sweep; thresholds of one reward are none of another's."""
     method, reward = preset(config.method), config.resolve().of(JudgedOptions).reward
+    if _knob(config) is None:
+        return ()
     return () if method.knob in THRESHOLDS and reward != _usual(config) else method.sweep
 
 

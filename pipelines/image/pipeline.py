@@ -61,7 +61,7 @@ class ImagePipeline(TokenImagePipeline):
         sibling: transformer of a smaller grid, for smaller pictures.
         upsampler: scales the sibling's tokens up, for "mulo-sd".
         eagle: one-layer head on the target's features, for "eagle".
-        spatial: heads that look below and to the right, for "spatial-sd".
+        spatial: heads that look below and to the right, for "spatial-sd" and "spatial-exact".
         row_drafter: masked transformer of the same vocabulary, for "maskgit-rows".
         judge: says which drafted tokens will do, for "judge".
         dflash: head that denoises blocks, for "dflash" and "scd-dflash".

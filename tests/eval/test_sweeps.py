@@ -142,6 +142,8 @@ def test_a_family_differs_in_its_knob_alone():
     assert family("sjd[rule=block,window=4]") == family("sjd[window=4,rule=block]")
     assert family("tree[tree_widths=3,2]") == ("tree[tree_widths=3,2]", None, None)
     assert family("scd") != family("sjd")
+    # the rule whose knob it was has gone
+    assert family("spatial-sd[rule=token]") == ("spatial-sd[rule=token]", None, None)
 
 
 def test_a_family_s_name_reads_as_the_family():
@@ -202,6 +204,7 @@ def test_rows_go_from_safe_to_fast_whichever_way_the_knob_turns(knobs):
     ("sweep", "said"),
     [
         ("draft", "draft has no knob to sweep; these have: "),
+        ("spatial-sd[rule=token]", "spatial-sd[rule=token] has no knob to sweep"),
         ("sjd[window=4]", "a sweep sets window itself; leave it out"),
         ("sdj", "did you mean 'sjd'"),
         ("sdvg[reward=clip_score]", "a sweep has thresholds of reward 'router' alone"),

@@ -211,7 +211,7 @@ def combinations() -> list[dict[str, str]]:
     made = [dict(zip(names, parts, strict=True)) for parts in (*chains, *trees)]
     made += [{"method": "sjd", "rule": rule} for rule in RULES] + [{"rule": "restricted"}]
     made += [{"method": name} for name in ("mulo-sd", "spatial-sd", "zipar", "plain")]
-    made += [{"method": name} for name in ("dflash", "scd-dflash")]
+    made += [{"method": name} for name in ("spatial-exact", "dflash", "scd-dflash")]
     made += [{"method": "dflash", "drafter": "dflash-tree", "rule": "recursive"}]
     return [*made, {"method": "upsample-only"}, {"method": "mulo-sd", "rule": "token"}]
 

@@ -174,6 +174,16 @@ PARTS = (
         serves=("image",),
     ),
     Preset(
+        "spatial-exact",
+        "spatial",
+        "token",
+        "heads on the target's features draft rows from the row above, with nothing let off",
+        knob="draft_rows",
+        sweep=(1, 2, 3),
+        settings={"draft_rows": 1},
+        serves=("image",),
+    ),
+    Preset(
         "zipar",
         "zipar",
         "unverified",

@@ -65,6 +65,7 @@ def test_every_method_is_a_systems():
         "scd-gumbel",
         "scd-refined",
         "sjd-pac-refined",
+        "spatial-exact",
     }
     own |= {"gamma-maximal", "gaussian-block", "reflection", "sdvg-adaptive", "cspd-independent"}
     methods = {name for name, one in presets().items() if one.role == "method"}
