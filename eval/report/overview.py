@@ -81,7 +81,7 @@ def _short(told: Mapping[Path, Report], base: Path) -> str:
     for kind in PIPELINES:
         of = {path: report for path, report in told.items() if report.pipeline == kind}
         if of:
-            path = max(of, key=lambda path: _timed(of[path]))
+            path = max(of, key=lambda path: (_judged(of[path]) > 0, _timed(of[path])))
             rows += [Row(kind, cells) for cells in _two(of[path])]
             notes = _notes(of[path])
             links.append(f"[{kind}]({_page(path, base)})" + (f" ({notes})" if notes else ""))
@@ -181,7 +181,7 @@ def _ran(path: Path, report: Report, base: Path) -> str:
             facts.append(f"{name.replace('_scale', '').replace('_', '-')} {settings[name]:g}")
     for name, call in settings.get("calls", {}).items():
         facts.append(f"{name} " + ", ".join(f"{key} {value:g}" for key, value in call.items()))
-    judged = max((row.n for row in report.methods.values() if row.quality), default=0)
+    judged = _judged(report)
     facts += [f"n = {_timed(report):,} timed"] if _timed(report) else ["not timed"]
     facts += [f"{judged:,} judged"] if judged else []
     if f.known(report.target_entropy):
@@ -192,3 +192,7 @@ def _ran(path: Path, report: Report, base: Path) -> str:
 
 def _timed(report: Report) -> int:
     return max((row.n_speed for row in report.methods.values()), default=0)
+
+
+def _judged(report: Report) -> int:
+    return max((row.n for row in report.methods.values() if row.quality), default=0)

@@ -99,11 +99,18 @@ def test_the_short_table_has_two_rows_of_a_kind_of_model(tmp_path):
 
 
 def test_the_short_table_takes_the_report_that_timed_the_most(tmp_path, capsys):
-    many, more, untimed = (tmp_path / name for name in ("many", "more", "untimed"))
+    """Of those that judged what came out, if any did."""
+    names = "many", "more", "untimed", "unjudged"
+    many, more, untimed, unjudged = (tmp_path / name for name in names)
     made(50).write(many)
     made(60).write(more)
     made(0).write(untimed)
-    text = overview([many, more, untimed], tmp_path, short=True)
+    most = made(70)
+    for row in most.methods.values():
+        row.quality = {}
+    most.write(unjudged)
+    assert "(unjudged/report.md)" in overview([unjudged], tmp_path, short=True)
+    text = overview([many, more, untimed, unjudged], tmp_path, short=True)
     assert "(more/report.md)" in text
     assert "many" not in text
     assert main(["eval", "table", "--short", str(untimed)]) == 2
