@@ -93,6 +93,7 @@ def _figures(load: Load) -> dict[str, Any]:
         "answered": load.answered,
         "errors": load.errors[:5],
         "tokens_per_second": round(rate, 1),
+        "tokens_per_second_by_turn": [round(one, 1) for one in _rates(load)],
         "pictures_per_second": round(drawn, 2),
         "seconds_p50_p95_p99": spread,
         "megabytes": sizes,
@@ -102,12 +103,13 @@ def _figures(load: Load) -> dict[str, Any]:
 
 def _speedup(ours: Load, plain: Load) -> list[float]:
     """Tokens a second over the plain server's, by turn: the median and its 95 % interval."""
-    both = (
-        [count / spent for count, spent in zip(load.tokens, load.spent, strict=True)]
-        for load in (ours, plain)
-    )
-    ratio, (low, high) = ratio_interval([a / b for a, b in zip(*both, strict=True)])
+    both = zip(_rates(ours), _rates(plain), strict=True)
+    ratio, (low, high) = ratio_interval([a / b for a, b in both])
     return [round(x, 3) for x in (ratio, low, high)]
+
+
+def _rates(load: Load) -> list[float]:
+    return [count / spent for count, spent in zip(load.tokens, load.spent, strict=True)]
 
 
 def _bodies() -> list[tuple[str, dict[str, Any]]]:

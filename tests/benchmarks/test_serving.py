@@ -16,6 +16,7 @@ def test_figures_of_turns():
     told = _figures(load)
     assert (told["answered"], told["errors"]) == (3, ["gone"])
     assert told["tokens_per_second"] == 30.0
+    assert told["tokens_per_second_by_turn"] == [30.0, 30.0]
     assert told["pictures_per_second"] == 0.33
     assert told["seconds_p50_p95_p99"][0] == 1.0
     assert (told["megabytes"], told["megabytes_grown"]) == ([100, 130, 133], 3)
