@@ -410,3 +410,14 @@ def test_what_to_install_is_told_in_a_line(tmp_path, monkeypatch, capsys):
 def test_bad_input_is_told_in_a_line(tmp_path, capsys, words, said):
     assert main(["simulate", *words, "-o", str(tmp_path / "out")]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_the_stored_record_holds_and_still_draws():
+    """The page of `assets/reports/simulation` holds the tables that its record draws today."""
+    stored = Path(__file__).parents[2] / "assets" / "reports" / "simulation"
+    data = json.loads((stored / "simulation.json").read_text())
+    data["clock"] = {name: Clock(**one) for name, one in data["clock"].items()}
+    record = SimulationRecord(**data)
+    assert record.enough
+    assert record.holds
+    assert markdown(record) == (stored / "simulation.md").read_text()
