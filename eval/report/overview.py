@@ -47,6 +47,7 @@ def overview(paths: Sequence[Path], base: Path, short: bool = False) -> str:
     Args:
         base: folder of the page, from which links lead to the reports.
         short: two rows of each kind of model, by `SHORT_RULE`; reports without times are left out.
+            The rows are of the report that timed the most, of those that judged if there are any.
 
     Raises:
         InputError: a path holds no report, one was cut short, or none is left.
