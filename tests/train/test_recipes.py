@@ -20,7 +20,7 @@ from mmspec.errors import InputError
 from mmspec.models.text_encoder import encode_captions
 from mmspec.train import caption_encoder, recipes
 from mmspec.train import muon as muon_module
-from mmspec.train.base import hybrid_optimizers
+from mmspec.train.base import SETTLE, hybrid_optimizers
 from mmspec.train.batches import scene_batch
 from mmspec.train.image import (
     drafter as image_drafter,
@@ -528,6 +528,20 @@ def test_large_grid_goes_on_from_the_small_one(trained, tiny, tmp_path):
     small = load_file(folder / "sibling" / "diffusion_pytorch_model.safetensors")
     assert large.grid == 16
     assert all(torch.equal(large.state_dict()[key], small[key].float()) for key in small)
+
+
+@pytest.mark.parametrize(("init", "first"), [("sibling", {"cls_embedding"}), (None, None)])
+def test_a_target_that_goes_on_first_learns_to_read_captions(trained, tiny, tmp_path, init, first):
+    config = TrainConfig(tmp_path, 1000, 2)
+    recipe = image_target.ImageTargetRecipe(config, trained[0], "sibling", init=init)
+    weights = dict(recipe.model.transformer.named_parameters())
+    batch = recipe.draw(np.random.default_rng(0), 0)
+    for step in (0, SETTLE - 1, SETTLE):
+        recipe.model.zero_grad()
+        recipe.loss(batch, np.random.default_rng(0), step)[0].backward()
+        learns = {name.split(".")[0] for name, w in weights.items() if w.grad is not None}
+        everything = {name.split(".")[0] for name in weights}
+        assert learns == (first if first and step < SETTLE else everything)
 
 
 def test_drafter_loss_is_total_variation_of_guided_laws(trained, tiny, tmp_path):

@@ -41,6 +41,7 @@ TRANSFORMER = dict(
     rotary_prefix="identity",
 )
 CAPTION_DROPOUT = 0.1
+OF_CAPTIONS = ("cls_embedding",)  # weights that read captions, see `settle`
 
 
 class CaptionedImages(Captioned):
@@ -89,10 +90,13 @@ class ImageTargetRecipe(BaseRecipe):
         # the weights know no grid: those of the small one go on at the large one
         if not self.start(init, transformer):
             transformer.init_weights()
+        self.goes_on = init == name
         self.model = CaptionedImages(transformer, trained_encoder(pipeline))
 
     def loss(self, batch: Scenes, rng: np.random.Generator, step: int) -> Loss:
         captions, tokens, labels = self.encoded(batch)
+        if self.goes_on:
+            self.model.settle(step, OF_CAPTIONS)
         captions = [c.removeprefix(PHRASE) if rng.random() < 0.1 else c for c in captions]
         keep = torch.from_numpy(rng.random(len(captions)) >= CAPTION_DROPOUT)
         nats, shown = self.caption_losses(self.model, captions, tokens, labels, keep)
