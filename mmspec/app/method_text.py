@@ -10,8 +10,9 @@ from typing import Any
 from ..engine.laws import Contract
 from ..errors import InputError
 from ..methods import PIPELINES, Modality, SpecConfig, parse_method, preset
-from ..methods.config import ResolvedConfig, all_options
+from ..methods.config import all_options
 from ..methods.options import Option
+from ..methods.resolved import ResolvedConfig
 from . import markup
 
 CONTRACTS: dict[Contract, str] = {
