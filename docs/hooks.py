@@ -14,6 +14,7 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 FENCED = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
+UNDER_TEXT = re.compile(r"^(> |)(?![->|#\s])(\S.*)\n(?=\1- )", re.MULTILINE)  # a list, at once
 LINK = re.compile(r"\]\(<?([^)\s>#]+)")
 
 
@@ -38,6 +39,13 @@ def on_files(files: Files, config: Any) -> Files:
         if path.endswith(".md"):
             todo += linked(root, path)
     return files
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Sets lists apart from the text above them: GitHub needs no empty line, this site does."""
+    pieces = re.split(f"({FENCED.pattern})", markdown, flags=FENCED.flags)
+    apart = [UNDER_TEXT.sub(r"\1\2\n\1\n", text) for text in pieces[::2]]
+    return "".join(sum(zip(apart, [*pieces[1::2], ""], strict=True), ()))
 
 
 def entries(nav: Any) -> Iterator[str]:

@@ -69,6 +69,18 @@ def test_the_site_loads_nothing_from_elsewhere(site):
         assert [link for link in found if "://" in link or link.startswith("//")] == []
 
 
+def test_lists_right_under_text_are_lists(site):
+    """As GitHub shows them: of warnings in reports, and of figures in model cards."""
+    lines = [
+        line
+        for page in site.rglob("*.html")
+        for paragraph in re.findall(r"<p>(.*?)</p>", page.read_text(), re.DOTALL)
+        for line in paragraph.splitlines()
+    ]
+    assert len(lines) > 1000
+    assert [line for line in lines if line.startswith("- ")] == []
+
+
 @pytest.mark.browser
 def test_the_site_fits_a_phone(site, browser):
     """No page is wider than its window: wide tables and code scroll by themselves."""
@@ -78,6 +90,25 @@ def test_the_site_fits_a_phone(site, browser):
             page.goto((site / html(name)).as_uri(), wait_until="domcontentloaded")
             found[name] = too_wide(page)
     assert {name: wide for name, wide in found.items() if wide} == {}
+
+
+@pytest.mark.browser
+def test_names_of_rows_stay_while_a_table_scrolls_on_a_phone(site, browser):
+    first = """(table) => {
+      const around = table.closest(".md-typeset__scrollwrap");
+      around.scrollLeft = 150;
+      const cell = table.rows[1].cells[0], behind = getComputedStyle(cell).backgroundColor;
+      return [around.scrollLeft, cell.getBoundingClientRect().left, behind];
+    }"""
+    with window(browser, "phone") as page:
+        for name in ("docs/methods.md", "docs/results.md"):
+            page.goto((site / html(name)).as_uri(), wait_until="domcontentloaded")
+            table = page.locator(".md-typeset__scrollwrap table").first
+            table.wait_for()
+            scrolled, left, behind = table.evaluate(first)
+            assert scrolled == 150
+            assert left >= 0
+            assert behind == "rgb(255, 255, 255)"  # or the rest would shine through
 
 
 def test_the_api_reference_has_every_public_name(site):

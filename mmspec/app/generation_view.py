@@ -132,10 +132,11 @@ class GenerationView(ABC):
             rows.append(self.calls(stats))
         if sum(stats.drafted):
             stood, drafted = sum(stats.accepted), sum(stats.drafted)
-            rows.append(("drafts kept", f"{stood / drafted:.0%} of {drafted:,}"))
+            rows.append(("drafts kept", f"{stood:,} of {drafted:,} ({stood / drafted:.0%})"))
         if self.made:
-            share, made = sum(self.made) / len(self.made), len(self.made)
-            rows.append(("output that was drafted", f"{share:.0%} of {made:,} {self.unit}"))
+            # a count: beside the share of the drafts another share of something else would confuse
+            count = f"{round(sum(self.made), 1):,g} of {len(self.made):,} {self.unit}"
+            rows.append(("output that was drafted", count))
         return rows
 
     def calls(self, stats: SpecStats) -> tuple[str, str]:

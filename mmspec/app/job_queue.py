@@ -8,6 +8,7 @@ gives the place of a run that is cancelled away before its thread is done.
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -141,6 +142,19 @@ def runs(queue: Any) -> list[Any]:
     return events + [
         e for jobs in queue.active_jobs for e in jobs or () if e.concurrency_id == RUNS
     ]
+
+
+def seconds_before(queue: Any) -> float | None:
+    """About how long the runs of Gradio's queue go on, by the mean of earlier ones on their tabs.
+
+    None: on one of the tabs none has ended yet.
+    """
+    means, events = queue.process_time_per_fn, runs(queue)
+    if any(event.fn not in means for event in events):
+        return None
+    at_work = queue.event_queue_per_concurrency_id[RUNS].start_times_per_fn if events else {}
+    begun = [(means[fn].avg_time, time.time() - at) for fn, ats in at_work.items() for at in ats]
+    return sum(means[e.fn].avg_time for e in events) - sum(min(pair) for pair in begun)
 
 
 def _host(request: Any) -> str | None:

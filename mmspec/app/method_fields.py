@@ -20,6 +20,7 @@ from .tabs import Tab
 # outside of the queue, in which long runs wait
 QUIET: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden", "queue": False}
 DROP = 96  # pixels of a field for files: its label, and a line to drop one on
+WHOLE = 240  # pixels at least of a list whose names are to be read whole: a phone gives it a line
 
 # A browser's own list: Gradio's has no headings. Keys, screen readers and phones know it. `options`
 # is HTML of ours; the list is told its value again whenever the server changes one of the two.

@@ -12,18 +12,19 @@ from ..errors import InputError
 from ..methods import PIPELINES, Modality, SpecConfig, parse_method, preset
 from ..methods.config import all_options
 from ..methods.options import Option
+from ..methods.resolved import ResolvedConfig
 from . import markup
 
 CONTRACTS: dict[Contract, str] = {
-    "exact": "Exact: every result is as likely as from plain decoding. Both sides are drawn by "
-    "chance, so one seed may still give two results.",
-    "exact-greedy": "Exact: the very tokens that plain decoding picks.",
+    "exact": "Every result is as likely as from plain decoding. Both sides are drawn by chance, so "
+    "one seed may still give two results.",
+    "exact-greedy": "They are the very tokens that plain decoding picks.",
     "exact-rounded": "Exact for the model with its weights rounded, which is not quite the model "
     "itself.",
-    "bounded": "Bounded: results are more or less likely than from plain decoding, but only as far "
-    "as the knob allows.",
-    "lossy": "Lossy: what comes out may be worse than plain decoding's. Look at both, and at a "
-    "report that measured many.",
+    "bounded": "Results are more or less likely than from plain decoding, but only as far as the "
+    "knob allows.",
+    "lossy": "What comes out may be worse than plain decoding's. Look at both, and at a report "
+    "that measured many.",
 }
 # headings of groups of methods, in their order
 HEADINGS: dict[Contract, str] = {
@@ -87,9 +88,8 @@ def grouped(
     for name in names:
         parts = SpecConfig(name).resolve(modality)
         promise, needy = list(HEADINGS).index(parts.contract), bool(parts.needs)
-        heading = HEADINGS[parts.contract] + (WITH if needy else ALONE)
-        place = promise, needy
-        if parts.preset.role in ("sceptic", "oracle"):
+        heading, place = gain(parts) + (WITH if needy else ALONE), (promise, needy)
+        if gain(parts) == COMPARED:
             heading, place = COMPARED, (len(HEADINGS), False)
         elif name == first:
             heading, place = f"Recommended. {heading}", (-1, False)
@@ -97,6 +97,11 @@ def grouped(
     found.sort(key=lambda row: row[0])
     groups = groupby(found, key=lambda row: row[1])
     return [(heading, [method for *_, method in rows]) for heading, rows in groups]
+
+
+def gain(parts: ResolvedConfig) -> str:
+    """Say what a visitor gains by a configuration, in a few words."""
+    return COMPARED if parts.preset.role in ("sceptic", "oracle") else HEADINGS[parts.contract]
 
 
 def about(config: SpecConfig | None, modality: Modality) -> str:
@@ -112,8 +117,9 @@ def about(config: SpecConfig | None, modality: Modality) -> str:
     made_of += f"length {names['length']}."
     if parts.head is not None:
         made_of = f"Draft head {names['head']}, acceptance rule {names['rule']}."
+    gained = f"<b>{markup.escape(gain(parts))}.</b>"
     return (
-        f'<div class="mm-about"><p>{markup.escape(promise)}</p>'
+        f'<div class="mm-about"><p>{gained} {markup.escape(promise)}</p>'
         f"<p>{markup.escape(sentence(summary))} <small>{markup.escape(made_of)}</small></p></div>"
     )
 

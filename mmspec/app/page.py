@@ -16,9 +16,9 @@ from . import markup, method_text
 from .comparison import Comparison, State
 from .folders import Folders, told_as
 from .generation_view import GenerationRequest
-from .job_queue import RUNS, JobQueue, QueuedJob, runs, visitor_of
+from .job_queue import RUNS, JobQueue, QueuedJob, runs, seconds_before, visitor_of
 from .limits import Limits, checked_number, checked_picture, checked_text, refused, safely
-from .method_fields import DROP, QUIET, MethodFields
+from .method_fields import DROP, QUIET, WHOLE, MethodFields
 from .model_cache import ModelCache
 from .reports import ReportTab
 from .tabs import TABS, Tab
@@ -34,10 +34,11 @@ TURN = "Waiting for its turn: one run goes at a time, so that its seconds are tr
 STOPPING = markup.message("Stopping …")
 PICTURES = [".png", ".jpg", ".jpeg", ".webp"]
 
-# in the browser: an answer that lies below the fold comes into view
+# in the browser: an answer that begins below the fold, or above the window, comes into view
 SHOW = """(...given) => {
   const shown = [...document.querySelectorAll(".mm-answer")].find((one) => one.offsetParent);
-  if (shown && shown.getBoundingClientRect().top > window.innerHeight / 2)
+  const top = shown ? shown.getBoundingClientRect().top : 0;
+  if (top < 0 || top > window.innerHeight / 2)
     shown.scrollIntoView({behavior: "smooth", block: "start"});
   return given;
 }"""
@@ -108,9 +109,7 @@ class Page:
             """Say at once, where the page has been scrolled to, what becomes of it."""
             if why := refusal(request, values):
                 return markup.message(why, "error")
-            ahead = len(runs(page._queue))
-            many = "one run is" if ahead == 1 else f"{ahead} runs are"
-            return markup.message(f"{TURN}; {many} before it …" if ahead else "")
+            return markup.message(self.turn(page._queue))
 
         def check(request: gr.Request, *values: Any) -> list[Any]:
             """Refuse bad input before its turn, at the prompt, the first field."""
@@ -194,7 +193,7 @@ class Page:
         names = self.cache.names(tab.modality)
         with gr.Accordion("Model, seed and sampling", open=False):
             with gr.Row():
-                inputs["model"] = gr.Dropdown(names, value=names[0], label="Model")
+                inputs["model"] = gr.Dropdown(names, value=names[0], label="Model", min_width=WHOLE)
                 inputs["seed"] = gr.Number(0, label="Seed", precision=None)
             if self.folders.offered:
                 inputs["path"] = gr.Textbox(
@@ -257,6 +256,16 @@ class Page:
                 self.jobs.forget(job)
             else:  # Gradio has cancelled it, or its visitor is gone
                 job.cancel()
+
+    def turn(self, queue: Any) -> str:
+        """Say what a run that joins the queue waits for, and how long; "": nothing."""
+        ahead, left = len(runs(queue)), seconds_before(queue)
+        if not ahead:
+            return ""
+        many = "one run is" if ahead == 1 else f"{ahead} runs are"
+        most = f"and a run ends after {markup.seconds(self.limits.seconds)} at the latest"
+        long = most if left is None else f"about {markup.seconds(left)}"
+        return f"{TURN}; {many} before it, {long} …"
 
     def ended(self, tab: Tab, told: str, request: Any) -> Any:
         """Update of the page after a run with the headline `told`; a stopped one has a result."""

@@ -19,7 +19,7 @@ from ..files import to_json
 from . import markup
 from .folders import Folders, told_as
 from .limits import Limits, checked_text, checked_upload, safely
-from .method_fields import DROP
+from .method_fields import DROP, WHOLE
 
 _SHIPPED = Path(assets.__file__).resolve().parent / "reports"
 
@@ -38,7 +38,9 @@ class ReportTab:
         known = shipped_reports()
         with gr.Row(elem_classes="mm-sources"):
             first = next(iter(known), "")
-            chosen = gr.Dropdown(["", *known], value=first, label="A report of this project")
+            chosen = gr.Dropdown(
+                ["", *known], value=first, label="A report of this project", min_width=WHOLE
+            )
             upload = gr.File(
                 label="Your report.json", file_types=[".json"], height=DROP, elem_classes="mm-drop"
             )

@@ -20,7 +20,7 @@ from . import markup
 from .generation_view import GenerationRequest, GenerationView
 
 SHOWN = 3  # frames of a block of video in the strip
-HIGH = 88  # pixels of theirs, twice what the page shows: for sharp screens
+HIGH = 80  # pixels of theirs, twice what the page shows: for sharp screens
 FPS = 16
 
 
@@ -230,5 +230,5 @@ def _block_caption(block: VideoBlock) -> str:
         return told
     if any(math.isnan(reward) for reward in block.rewards):
         return f"{told}: the draft could not be judged"
-    worst = f"worst frame scored {min(block.rewards):.3g}"
-    return f"{told}: its {worst}" if small else f"{told}: the draft's {worst}"
+    score = f"scored {min(block.rewards):.3g}"  # its worst frame's
+    return f"{told}: {score}" if small else f"{told}: the draft {score}"

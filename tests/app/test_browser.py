@@ -179,11 +179,11 @@ def test_another_model(visitor, folders, tmp_path):
     choose(page, "Model", "embedded-image")
     hint.get_by_text("nothing but coloured shapes").wait_for()
     choose(page, "Method", "eagle")
-    about.get_by_text("Exact: ").wait_for()
+    about.get_by_text("(exact)").wait_for()
     more = page.get_by_label("Further settings").locator("visible=true")
     more.fill("rule=lantern")
     more.blur()
-    about.get_by_text("Lossy: ").wait_for()
+    about.get_by_text("(lossy)").wait_for()
     page.get_by_role("textbox", name="Prompt").locator("visible=true").fill(
         "a photo of a red wombat"
     )
@@ -224,7 +224,7 @@ def test_a_choice_outlasts_a_model_that_comes_late(visitor, monkeypatch):
     assert told.wait(WAIT / 1000)
     more.fill("rule=lantern")  # what is told of it comes behind the methods
     more.blur()
-    about.get_by_text("Lossy: ").wait_for()
+    about.get_by_text("(lossy)").wait_for()
     page.wait_for_timeout(500)
     method = page.get_by_label("Method", exact=True).locator("visible=true")
     assert method.input_value() == "eagle"

@@ -30,6 +30,10 @@ _CUT_OFF = """(block) => {
 }"""
 
 
+# a list whose chosen name runs out of it or under its arrow
+_HIDDEN = "(one) => one.scrollWidth > one.clientWidth"
+
+
 @pytest.fixture(scope="module")
 def home():
     """The demo of the embedded models."""
@@ -58,6 +62,18 @@ def check_controls(page) -> None:
     assert first.get_attribute("value") == methods.input_value()
 
 
+def check_names(page) -> None:
+    """The names of the chosen model and report can be read; then the page is scrolled down."""
+    more = page.get_by_role("button", name="Model, seed and sampling").locator("visible=true")
+    for opener in more.all():
+        opener.click()
+    lists = page.locator("input[role=combobox]").locator("visible=true")
+    lists.first.wait_for()
+    assert [one.input_value() for one in lists.all() if one.evaluate(_HIDDEN)] == []
+    for opener in more.all():
+        opener.click()
+
+
 def check_press(page, title: str, size: str) -> None:
     """What a visitor sees after the button is pressed, without scrolling."""
     page.locator("button.mm-go:visible").click()
@@ -72,9 +88,14 @@ def check_press(page, title: str, size: str) -> None:
     assert in_sight(page, panels[0])
     if title not in RUN_TO_THE_END:
         headline.filter(has_text=re.compile("(is at work|^Done)")).wait_for()
+        panels[0].locator("figure").wait_for()
         page.locator("button.mm-stop:visible").click()
     headline.filter(has_text=re.compile("^(Done|Stopped)")).wait_for()
     assert in_sight(page, headline, whole=True)
+    if title == "Video":
+        widths = [page.locator(f".{kind}:visible").first for kind in ("mm-blocks", "mm-block")]
+        line, block = (one.bounding_box()["width"] for one in widths)
+        assert 2 * block + 8 <= line  # two on a line
     if size == "desktop" and title in RUN_TO_THE_END:
         assert all(in_sight(page, panel.locator("dl"), whole=True) for panel in panels)
         assert title != "Image" or all(in_sight(page, panel, whole=True) for panel in panels)
@@ -97,6 +118,7 @@ def test_every_tab(browser, home, size):
                 assert block.evaluate(_CUT_OFF) == []
             assert not re.search("on the (left|right)", page.locator("body").inner_text())
             assert too_wide(page) == [], title
+            check_names(page)
             if title != "Frontier":
                 check_controls(page)
                 check_press(page, title, size)
@@ -114,6 +136,6 @@ def test_methods_are_chosen_by_keys(browser, home):
         about.get_by_text("Drafter early-exit,").wait_for()
         assert methods.input_value() == "early-exit"
         page.keyboard.type("lantern")
-        about.get_by_text("Lossy: ").wait_for()
+        about.get_by_text("(lossy)").wait_for()
         page.get_by_label("lantern_delta").locator("visible=true").wait_for()
         assert methods.evaluate("one => one === document.activeElement")

@@ -18,7 +18,11 @@ OFFERED = [(tab.modality, method) for tab in TABS for method in tab.methods]
 def test_a_method_in_words(modality, method):
     config = method_text.SpecConfig(method)
     html = method_text.about(config, modality)
-    contract = config.resolve(modality).contract
+    parts = config.resolve(modality)
+    contract = parts.contract
+    compared = parts.preset.role != "method"
+    gain = method_text.COMPARED if compared else method_text.HEADINGS[contract]
+    assert html.startswith(f'<div class="mm-about"><p><b>{gain}.</b> ')  # before how it works
     assert method_text.CONTRACTS[contract].replace("'", "&#x27;") in html
     assert ("temperature 0" in html) == (contract == "exact" and modality in GREEDY)
     found = method_text.knob(method, modality)

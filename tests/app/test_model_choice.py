@@ -38,10 +38,10 @@ def test_methods_are_those_that_a_model_can_run(page):
 
 def test_the_contract_follows_knob_and_settings(page):
     methods = page.fields(TAB["image"])
-    assert "Exact: " in methods.about("scd")
-    assert "Exact: " in methods.about("scd", 2)
+    assert "(exact)" in methods.about("scd")
+    assert "(exact)" in methods.about("scd", 2)
     moved = methods.about("scd", 2, " rule=lantern, lantern_delta=0.1 ")
-    assert "Lossy: " in moved
+    assert "(lossy)" in moved
     assert "acceptance rule lantern," in moved
     for wrong in ({"value": 9999}, {"more": "windw=3"}, {"more": "rule=antigravity:Rule"}):
         assert 'role="alert"' in methods.about("scd", **wrong)

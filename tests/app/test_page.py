@@ -27,9 +27,10 @@ def test_both_sides_of_every_modality(page, modality, picture_file):
     assert re.search(r"Done: [\w-]+ is [\d.]+× as fast as plain decoding", headline), headline
     assert METHOD[modality] in speculative
     assert "plain" in plain
-    assert re.search(r"drafts kept</dt><dd>\d+% of [\d,]+<", speculative)
+    assert re.search(r"drafts kept</dt><dd>[\d,]+ of [\d,]+ \(\d+%\)<", speculative)
+    assert speculative.count("%)<") == 1  # no share of something else beside it
     assert "drafts kept" not in plain
-    assert "output that was drafted</dt><dd>0% of " in plain
+    assert "output that was drafted</dt><dd>0 of " in plain
 
 
 @pytest.mark.parametrize(

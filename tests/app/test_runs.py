@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from types import SimpleNamespace
 
 import gradio as gr
@@ -140,6 +141,32 @@ def test_what_a_run_waits_for_is_told(page, folders, slow):
     free.clear()
     last.close()
     assert "Waiting for a run that was stopped" in told("image")[0]
+
+
+def test_how_long_a_run_waits_for_its_turn(page):
+    """By the mean of earlier runs on each tab; as long as one is missing, by the limit."""
+    told = page.turn(queue_of({}, []))
+    assert told == ""
+    told = page.turn(queue_of({"image": 8.0}, ["image"], begun=3))
+    assert told.endswith("one run is before it, about 5 s …")
+    told = page.turn(queue_of({"image": 8.0, "video": 20.0}, ["image", "image", "video"], begun=3))
+    assert told.endswith("3 runs are before it, about 33 s …")
+    told = page.turn(queue_of({"image": 8.0}, ["image", "video"], begun=90))
+    assert told.endswith("2 runs are before it, and a run ends after 30 min at the latest …")
+    told = page.turn(queue_of({"image": 8.0}, ["image"], begun=90))  # longer than usual
+    assert told.endswith("one run is before it, about 1 s …")
+
+
+def queue_of(means: dict[str, float], tabs: list[str], begun: float = 0) -> SimpleNamespace:
+    """Of Gradio what is read of its queue: the first run is at work since `begun` seconds."""
+    events = [SimpleNamespace(fn=tab, concurrency_id=RUNS) for tab in tabs]
+    started = {tab: {time.time() - begun} for tab in tabs[:1]}
+    lines = SimpleNamespace(queue=events[1:], start_times_per_fn=started)
+    return SimpleNamespace(
+        process_time_per_fn={tab: SimpleNamespace(avg_time=mean) for tab, mean in means.items()},
+        event_queue_per_concurrency_id={RUNS: lines},
+        active_jobs=[events[:1], None],
+    )
 
 
 def test_stop_ends_a_clip_within_a_block(page, monkeypatch):

@@ -100,12 +100,12 @@ PARTS = (
     _of_steps(
         "gaussian-block",
         "gaussian-block",
-        "gamma-maximal whose drafted steps are judged together: more stand",
+        "the last prediction drafts denoising steps, judged together: more stand",
     ),
     _of_steps(
         "reflection",
         "reflection",
-        "gamma-maximal whose fallen steps are mirrored, not drawn anew: less work a step",
+        "the last prediction drafts denoising steps; what falls is mirrored: less work a step",
     ),
     Preset(
         "cspd",
