@@ -20,6 +20,7 @@ from benchmarks.__main__ import build_parser as benchmarks_parser
 from mmspec.app.tabs import TABS
 from mmspec.cli.main import build_parser, main, trained
 from mmspec.eval.report.matrix import measured
+from mmspec.eval.report.pages import write_reports
 from mmspec.eval.schema import Report
 from mmspec.eval.suite import suite_names
 from mmspec.eval.sweeps import parse_methods
@@ -32,6 +33,7 @@ MADE = re.compile(
     r"\n\n(.*?)\n<!-- end -->",
     re.DOTALL,
 )
+RUNS = sorted(ROOT.glob("assets/reports/*/report.json"))
 REPORTS = [path.relative_to(ROOT).as_posix() for path in ROOT.glob("assets/reports/*/*.json")]
 SPEEDUP = r"\d\.\d\d(?:×|–\d\.\d\d)"  # or the ends of its interval
 CITED = re.compile(
@@ -237,7 +239,7 @@ def test_the_first_screen_is_understood_in_a_minute():
 def test_the_first_screen_counts_methods_and_those_measured():
     first = " ".join(FIRST_SCREEN.split())
     methods = {name for name, method in presets().items() if method.role == "method"}
-    reports = [Report.read(path) for path in ROOT.glob("assets/reports/*/report.json")]
+    reports = [Report.read(path) for path in RUNS]
     rows = {name for names in measured(reports).values() for name in names}
     assert f"has {len(methods)} methods" in first
     assert f"For {len(methods & rows)} of them [stored reports]" in first
@@ -271,8 +273,17 @@ def test_tables_are_those_that_their_commands_make(monkeypatch):
         assert args.make(args) == text, f"out of date: {command} --into {page}"
 
 
+@pytest.mark.parametrize("name", [path.parent.name for path in RUNS])
+def test_pages_of_stored_reports_are_those_that_would_be_drawn(name, tmp_path):
+    stored = ROOT / "assets/reports" / name
+    shutil.copytree(stored, tmp_path / name)
+    write_reports(tmp_path / name)
+    drawn = (tmp_path / name / "report.md").read_text()
+    assert (stored / "report.md").read_text() == drawn, f"mmspec eval report {name}"
+
+
 def test_reports_name_what_they_ran_on():
-    for path in ROOT.glob("assets/reports/*/report.json"):
+    for path in RUNS:
         machine = Report.read(path).environment
         wanted = ("processor", "threads", "device", "dtype", "resolution")
         assert all(machine.get(name) for name in wanted), path
