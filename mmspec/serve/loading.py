@@ -10,6 +10,7 @@ from typing import Literal
 from ..errors import InputError
 from ..methods import PIPELINES, Modality, config_of
 from ..pipelines.model_folders import locate
+from ..progress import hide_library_bars, say
 from ..registry import check_name, resolve
 from .backend import LocalBackend
 from .batcher import Runner
@@ -54,9 +55,12 @@ class Offered:
         """Check the words of an option.
 
         Raises:
-            InputError: there is no such kind.
+            InputError: there is no such kind, or no such method for it.
         """
         check_name("kind of model", kind, tuple(KINDS))
+        if method is not None:
+            modality: Modality = "vlm" if kind == "text" else kind  # type: ignore[assignment]
+            config_of(method).resolve(modality)
         return cls(kind, source, method, device)  # type: ignore[arg-type]  # just checked
 
     def load(self, metrics: Metrics, limits: ServeLimits) -> Runner:
@@ -65,12 +69,12 @@ class Offered:
         Raises:
             InputError: it can't be found or can't speculate so.
         """
+        say(f"loading {self.name}")
+        hide_library_bars()
         if self.kind == "text":
             pipe = resolve(_TEXT).from_pretrained(self.source)
-            modality: Modality = "vlm"
         else:
-            modality = self.kind
-            kind = resolve(PIPELINES[modality].reference)
+            kind = resolve(PIPELINES[self.kind].reference)
             pipe = kind.from_pretrained(locate(self.source, kind.embedded))
         pipe = pipe.to(self.device)
         pipe.set_progress_bar_config(disable=True)
