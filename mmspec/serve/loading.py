@@ -84,16 +84,27 @@ class Offered:
         return made(pipe, metrics, limits)
 
 
+def check_here(offered: Sequence[Offered]) -> None:
+    """Raise an `InputError` if a model is not to be found on this machine."""
+    for one in offered:
+        locate(one.source, "")
+
+
+def check_names(offered: Sequence[Offered]) -> None:
+    """Raise an `InputError` if two models have one name."""
+    names = [one.name for one in offered]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise InputError(f"two models are named {twice!r}; clients could not tell them apart")
+
+
 def local_backend(offered: Sequence[Offered], limits: ServeLimits) -> LocalBackend:
     """Load models into this process.
 
     Raises:
         InputError: one can't be loaded, or two have one name.
     """
-    names = [one.name for one in offered]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise InputError(f"two models are named {twice!r}; clients could not tell them apart")
+    check_names(offered)
     metrics = RunMetrics()
     runners = {one.name: one.load(metrics, limits) for one in offered}
     return LocalBackend(runners, {one.name: KINDS[one.kind] for one in offered}, limits, metrics)
