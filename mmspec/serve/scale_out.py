@@ -259,6 +259,7 @@ def scaled_out(
                     include_dashboard=False,
                     logging_level=logging.WARNING,
                 )
+            logging.getLogger("ray.serve").setLevel(logging.WARNING)
             serve.start(http_options={"host": host, "port": port}, logging_config=WARNINGS)
             serve.run(ingress.bind(model), name=NAME, route_prefix="/", blocking=False)
         except Exception as error:  # of a machine that is too busy, Ray raises it as such
