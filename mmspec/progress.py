@@ -139,6 +139,13 @@ def no_bars() -> bool | None:
     return True if _quiet else None
 
 
+def hide_library_bars() -> None:
+    """Hide transformers' own bars in this process: a command shows its progress by itself."""
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+
+
 def say(text: str) -> None:
     """Show what the running command is at, until it writes something or says what comes next."""
     if _line is not None:

@@ -227,7 +227,8 @@ def test_wheel_holds_nothing_else_at_the_top(built):
 def test_sdist_holds_the_rest_of_the_project(built):
     rest = ["README.md", "LICENSE", "CONTRIBUTING.md", "Makefile", "pyproject.toml", ".ci/run"]
     rest += [".gitignore", ".pre-commit-config.yaml", "tests/test_packaging.py", "mkdocs.yml"]
-    rest += ["CHANGELOG.md", "docs/hooks.py", "docs/methods.md"]
+    rest += ["CHANGELOG.md", "docs/hooks.py", "docs/methods.md", "CITATION.cff", "SECURITY.md"]
+    rest += ["Containerfile", ".containerignore", "examples/quickstart.ipynb"]
     rest += [path.relative_to(ROOT).as_posix() for path in ROOT.glob("benchmarks/*.py")]
     assert set(rest) <= set(built.in_sdist)
 

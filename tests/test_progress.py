@@ -175,6 +175,54 @@ def test_every_command_begins_with_a_line(monkeypatch):
     assert terminal.screen == ""
 
 
+def load_by_server() -> None:
+    from mmspec.serve.loading import Offered
+    from mmspec.serve.metrics import RunMetrics
+    from mmspec.serve.requests import ServeLimits
+
+    Offered("vlm", "embedded-vlm").load(RunMetrics(), ServeLimits())
+
+
+def load_by_demo() -> None:
+    from mmspec.app.model_cache import ModelCache
+
+    ModelCache({}).load("vlm", None)
+
+
+def load_by_doctor() -> None:
+    from mmspec import embedded_folder
+
+    head = str(embedded_folder("vlm") / "heads" / "eagle")
+    words = ["doctor", "--head", head, "--prompt", "What is it?", "--max-new-tokens", "2"]
+    assert cli.main([*words, "--quiet"]) == 0
+
+
+@pytest.mark.parametrize("load", [load_by_server, load_by_demo, load_by_doctor])
+def test_no_library_shows_bars_of_its_own(load, capfd):
+    """Those of transformers are shown on what is no terminal, too."""
+    from transformers.utils import logging
+
+    logging.enable_progress_bar()  # as in a new process
+    capfd.readouterr()
+    load()
+    assert capfd.readouterr().err == ""
+
+
+def test_training_shows_no_bars_of_libraries(monkeypatch, tmp_path):
+    from transformers.utils import logging
+
+    seen = []
+
+    def train(*_, **__):
+        seen.append(logging.is_progress_bar_enabled())
+        return []
+
+    monkeypatch.setattr("mmspec.train.recipes.train", train)
+    logging.enable_progress_bar()
+    assert cli.main(["train", "vlm", "--pipeline", str(tmp_path)]) == 0
+    assert seen == [False]
+
+
 def said(monkeypatch) -> list[str]:
     """What is said from now on."""
     found: list[str] = []

@@ -11,6 +11,7 @@ from typing import Any
 from ..errors import InputError
 from ..methods import PIPELINES, Modality, serving
 from ..pipelines.model_folders import embedded_name, locate, runnable_in, shipped
+from ..progress import hide_library_bars
 from ..registry import resolve
 from . import markup
 
@@ -68,6 +69,7 @@ class ModelCache:
                 self._kept.pop((modality, self._typed.get(modality, Path())), None)
                 self._typed[modality] = folder
             begun = time.monotonic()
+            hide_library_bars()
             pipe = resolve(PIPELINES[modality].reference).from_pretrained(folder).to(self.device)
             pipe.set_progress_bar_config(disable=True)
             found = self._kept[modality, folder] = Model(pipe)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from ..devices import check_device
 from ..files import to_json
 from . import options
 
@@ -34,7 +33,7 @@ def add_parser(commands: Any) -> None:
 
 
 def _doctor(args: argparse.Namespace) -> int:
-    check_device(args.device)
+    options.prepare(args)
     options.check_range(args, 2, 2**20, "max_new_tokens")
     import torch
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..files import to_json
-from .options import add_command, add_json, add_quiet
+from .options import add_command, add_json, add_quiet, folder
 
 
 def add_commands(commands: Any) -> None:
@@ -32,23 +32,23 @@ def add_commands(commands: Any) -> None:
 def _custom_generate(args: argparse.Namespace) -> int:
     from ..integrations.custom_generate import write_custom_generate
 
-    write_custom_generate(args.folder)
-    folder = str(args.folder)
-    use = f"model.generate(**inputs, custom_generate={folder!r}, trust_remote_code=True)"
+    write_custom_generate(folder(args.folder))
+    name = str(args.folder)
+    use = f"model.generate(**inputs, custom_generate={name!r}, trust_remote_code=True)"
     return _tell(args, use)
 
 
 def _comfyui(args: argparse.Namespace) -> int:
     from ..integrations.comfyui_folder import write_comfyui
 
-    write_comfyui(args.folder)
+    write_comfyui(folder(args.folder))
     return _tell(args, f"start ComfyUI again; workflows are in {args.folder / 'workflows'}")
 
 
 def _diffusers(args: argparse.Namespace) -> int:
     from ..integrations.diffusers_blocks import write_block
 
-    write_block(args.block, args.folder)
+    write_block(args.block, folder(args.folder))
     use = f"ModularPipeline.from_pretrained({str(args.folder)!r}, trust_remote_code=True)"
     return _tell(args, use)
 

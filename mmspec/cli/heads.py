@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
 from ..files import to_json
-from .options import add_command, add_json, add_quiet
+from .options import add_command, add_json, add_quiet, folder
 
 if TYPE_CHECKING:
     from ..models.heads.published.head import PublishedHead
@@ -82,6 +82,7 @@ def _convert(args: argparse.Namespace) -> int:
     head = _load(args)
     if args.out.exists():
         raise InputError(f"{args.out} is there already; name another folder")
+    folder(args.out)
     head.save_pretrained(
         args.out, args.format, name_or_path=args.target, architectures=args.architecture
     )

@@ -14,7 +14,7 @@ from ..errors import InputError, absent, reason
 from ..files import to_json
 from ..methods import PIPELINES, Modality, serving
 from ..models.truncation import gathered
-from ..progress import no_bars, showing
+from ..progress import hide_library_bars, no_bars, showing
 from . import ask as cli_ask
 from . import chat as cli_chat
 from . import completion as cli_completion
@@ -314,6 +314,7 @@ def _train(args: argparse.Namespace) -> int:
 
     check_device(args.device)
     given = trained(args)
+    hide_library_bars()
     records = train(args.recipe, options.folder(args.pipeline), stage=args.stage, **given)
     if records:  # of several processes one has them
         print(to_json(records, indent=2))

@@ -14,7 +14,7 @@ from ..files import read_object, to_json
 from ..methods import PIPELINES, Modality, SpecConfig, parse_method
 from ..methods.config import PARTS, options_of_modality
 from ..methods.registry import parts
-from ..progress import say
+from ..progress import hide_library_bars, say
 from ..registry import resolve
 
 _WHO = {
@@ -164,9 +164,7 @@ def open_pipeline(args: argparse.Namespace, kind: Modality = "image") -> Any:
 def prepare(args: argparse.Namespace) -> None:
     """Prepare to load a model: check its device, and hide the libraries' own progress bars."""
     say("loading the model")
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()
+    hide_library_bars()
     check_device(args.device)
 
 

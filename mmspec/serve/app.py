@@ -15,6 +15,7 @@ from typing import Any
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 from starlette.exceptions import HTTPException as StarletteHTTPException
+from starlette.requests import ClientDisconnect
 
 from .. import __version__
 from ..errors import InputError
@@ -158,14 +159,25 @@ def _backend(request: Request) -> Backend:
 
 
 async def _body(request: Request, kind: Any) -> Any:
-    """The request's body, of bounded size and of its form."""
+    """The request's body, of bounded size and of its form, that arrives in time."""
     limits: ServeLimits = request.app.state.limits
+    try:
+        read = await asyncio.wait_for(_received(request, limits.body_bytes), limits.seconds)
+    except ClientDisconnect:
+        request.app.state.backend.refused(GONE)
+        raise RefusedError(GONE, "the client is gone") from None
+    except asyncio.TimeoutError:
+        raise RefusedError(408, "the request took too long to arrive") from None
+    return await _checked(lambda: parsed(kind, read))
+
+
+async def _received(request: Request, most: int) -> bytes:
     read = bytearray()
     async for chunk in request.stream():
         read += chunk
-        if len(read) > limits.body_bytes:
-            raise RefusedError(413, f"the request has more than {limits.body_bytes:,} bytes")
-    return await _checked(lambda: parsed(kind, bytes(read)))
+        if len(read) > most:
+            raise RefusedError(413, f"the request has more than {most:,} bytes")
+    return bytes(read)
 
 
 async def _checked(make: Callable[[], Any]) -> Any:

@@ -10,6 +10,7 @@ from typing import Literal
 from ..errors import InputError
 from ..methods import PIPELINES, Modality, config_of
 from ..pipelines.model_folders import locate
+from ..progress import hide_library_bars, say
 from ..registry import check_name, resolve
 from .backend import LocalBackend
 from .batcher import Runner
@@ -54,9 +55,12 @@ class Offered:
         """Check the words of an option.
 
         Raises:
-            InputError: there is no such kind.
+            InputError: there is no such kind, or no such method for it.
         """
         check_name("kind of model", kind, tuple(KINDS))
+        if method is not None:
+            modality: Modality = "vlm" if kind == "text" else kind  # type: ignore[assignment]
+            config_of(method).resolve(modality)
         return cls(kind, source, method, device)  # type: ignore[arg-type]  # just checked
 
     def load(self, metrics: Metrics, limits: ServeLimits) -> Runner:
@@ -65,12 +69,12 @@ class Offered:
         Raises:
             InputError: it can't be found or can't speculate so.
         """
+        say(f"loading {self.name}")
+        hide_library_bars()
         if self.kind == "text":
             pipe = resolve(_TEXT).from_pretrained(self.source)
-            modality: Modality = "vlm"
         else:
-            modality = self.kind
-            kind = resolve(PIPELINES[modality].reference)
+            kind = resolve(PIPELINES[self.kind].reference)
             pipe = kind.from_pretrained(locate(self.source, kind.embedded))
         pipe = pipe.to(self.device)
         pipe.set_progress_bar_config(disable=True)
@@ -80,16 +84,27 @@ class Offered:
         return made(pipe, metrics, limits)
 
 
+def check_here(offered: Sequence[Offered]) -> None:
+    """Raise an `InputError` if a model is not to be found on this machine."""
+    for one in offered:
+        locate(one.source, "")
+
+
+def check_names(offered: Sequence[Offered]) -> None:
+    """Raise an `InputError` if two models have one name."""
+    names = [one.name for one in offered]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise InputError(f"two models are named {twice!r}; clients could not tell them apart")
+
+
 def local_backend(offered: Sequence[Offered], limits: ServeLimits) -> LocalBackend:
     """Load models into this process.
 
     Raises:
         InputError: one can't be loaded, or two have one name.
     """
-    names = [one.name for one in offered]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise InputError(f"two models are named {twice!r}; clients could not tell them apart")
+    check_names(offered)
     metrics = RunMetrics()
     runners = {one.name: one.load(metrics, limits) for one in offered}
     return LocalBackend(runners, {one.name: KINDS[one.kind] for one in offered}, limits, metrics)

@@ -36,7 +36,7 @@ class ServeLimits:
         tokens: of an answer.
         rows: answers or pictures that run at a time.
         waiting: requests that wait; beyond, clients are told to come back.
-        seconds: from a request's arrival to its last token.
+        seconds: that a request may take to arrive, and again from then to its last token.
     """
 
     body_bytes: int = 20_000_000

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import signal
 import threading
 import time
@@ -22,7 +23,7 @@ from .app import build_app
 from .backend import BusyError, ChatAsked
 from .batcher import BROKEN
 from .jobs import JobError, News
-from .loading import KINDS, Offered, local_backend
+from .loading import KINDS, Offered, check_here, check_names, local_backend
 from .metrics import Metrics
 from .requests import ServeLimits
 
@@ -41,6 +42,8 @@ PATIENCE = {  # of Ray Serve with its own processes: on a busy machine they star
     "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",
     "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "60",
 }
+WARNINGS = {"log_level": "WARNING"}  # Serve would tell of every request
+_OURS = re.escape(f"{InputError.__module__}.{InputError.__name__}")
 LOST = "the replica that answered is gone, and so are those that were asked after it"
 
 
@@ -201,6 +204,7 @@ def model_deployment(limits: ServeLimits, replicas: tuple[int, int]) -> Any:
         name=MODEL,
         max_ongoing_requests=2 * limits.rows,
         max_queued_requests=limits.waiting,
+        logging_config=WARNINGS,
         **number,
     )
 
@@ -227,6 +231,9 @@ def scaled_out(
     Raises:
         InputError: the replicas can't start.
     """
+    check_names(offered)
+    if address is None:  # Ray would try three times, with traces
+        check_here(offered)
     models = {one.name: KINDS[one.kind] for one in offered}
     model = model_deployment(limits, replicas).bind(list(offered), limits)
 
@@ -239,22 +246,42 @@ def scaled_out(
         name="front",
         max_ongoing_requests=limits.waiting,
         ray_actor_options={"num_cpus": 0},  # it only waits
+        logging_config=WARNINGS,
     )
     for name, seconds in PATIENCE.items():
         os.environ.setdefault(name, seconds)
     try:
         try:
             with _sigterm_kept():
-                ray.init(address=address, ignore_reinit_error=True, include_dashboard=False)
-            serve.start(http_options={"host": host, "port": port})
+                ray.init(
+                    address=address,
+                    ignore_reinit_error=True,
+                    include_dashboard=False,
+                    logging_level=logging.WARNING,
+                )
+            logging.getLogger("ray.serve").setLevel(logging.WARNING)
+            serve.start(http_options={"host": host, "port": port}, logging_config=WARNINGS)
             serve.run(ingress.bind(model), name=NAME, route_prefix="/", blocking=False)
         except Exception as error:  # of a machine that is too busy, Ray raises it as such
-            last = str(error).strip().rpartition("\n")[2] or reason(error)
+            last = _own_error() or str(error).strip().rpartition("\n")[2] or reason(error)
             raise InputError(f"the replicas can't start: {last}") from error
         _check_reachable(host, port)
         yield
     finally:
         _end(address)
+
+
+def _own_error() -> str | None:
+    """The line in which a replica refused to begin; None: none is known here."""
+    if not ray.is_initialized():  # Serve would start a cluster to look for itself
+        return None
+    try:
+        deployments = serve.status().applications[NAME].deployments
+    except (KeyError, RayError, RayServeException):  # Serve has not come so far
+        return None
+    told = "\n".join(one.message for one in deployments.values())
+    found = re.findall(rf"^{_OURS}: (.*)$", told, re.MULTILINE)
+    return found[-1] if found else None
 
 
 @contextmanager

@@ -8,6 +8,7 @@ the number of processes that draw them.
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -188,7 +189,7 @@ class Trainer:
                     log.write(line + "\n")
                     log.flush()
                     if not no_bars():
-                        bar.write(line)
+                        bar.write(line, file=sys.stderr)
                 if first and time.monotonic() - saved > 60 * config.save_minutes:
                     self.save()
                     saved = time.monotonic()

@@ -77,5 +77,7 @@ def test_what_can_not_be_converted(run, tmp_path, refused):
     refused(run("heads", "convert", folder, where, "--format", "eagle3"), said)
     assert not where.exists()
     refused(run("heads", "convert", folder, folder), "is there already")
+    inside = folder / "config.json" / "in"
+    refused(run("heads", "convert", folder, inside), f"can't write to {inside}")
     refused(run("heads", "show", tmp_path / "nothing"), "config.json")
     refused(run("heads", "show", folder, "--kind", "msd"), "no head of MSD")

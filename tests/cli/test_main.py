@@ -138,6 +138,15 @@ def test_methods_are_listed_with_their_contracts(run):
         (["eval", "table", "a-file"], ["a-file: not JSON"]),
         (["eval", "validate", "a-file"], ["unknown suite 'a-file'"]),
         (["train", "vlm-head", "--pipeline", "empty"], ["empty/config.json"]),
+        (["serve", "--model", "vlm=a-file", "--method", "vlm=egle"], ["did you mean 'eagle'"]),
+        (["serve", "--method", "image=eagle3[top_k=2]"], ["top_k"]),
+        (
+            ["serve", "--model", "text=a", "--method", "text=mulo-sd"],
+            ["a model that draws pictures"],
+        ),
+        (["export", "custom-generate", "a-file"], ["can't write to a-file"]),
+        (["export", "comfyui", "a-file/in"], ["can't write to a-file/in"]),
+        (["export", "diffusers", "image", "a-file"], ["can't write to a-file"]),
     ],
     ids=str,
 )

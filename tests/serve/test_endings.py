@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -135,3 +136,35 @@ def test_the_process_ends_when_it_is_asked_to(tmp_path):
         assert told.status_code in (200, 503)
     finally:
         process.kill()
+
+
+class Half:
+    """A request of which the first half is sent."""
+
+    def __init__(self, address: str) -> None:
+        place = httpx.URL(address)
+        self.socket = socket.create_connection((place.host, place.port), timeout=60)
+        head = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n"
+        head += f"Authorization: Bearer {KEY}\r\nContent-Type: application/json\r\n\r\n{{"
+        self.socket.sendall(head.encode())
+
+    def told(self) -> str:
+        """All that comes until the server ends the connection."""
+        return b"".join(iter(lambda: self.socket.recv(4096), b"")).decode()
+
+
+def test_a_request_that_does_not_arrive_ends(backend):
+    short = ServeLimits(**{**vars(LIMITS), "seconds": 0.2})
+    with running(backend, short, [KEY]) as where:
+        told = Half(where).told()
+    assert told.startswith("HTTP/1.1 408")
+    assert "the request took too long to arrive" in told
+
+
+def test_a_client_that_leaves_in_the_middle_of_its_request(address, capfd):
+    """No trace in the log; it is counted."""
+    gone = 'mmspec_requests_total{code="499",model=""}'
+    before = figures(address).get(gone, 0.0)
+    Half(address).socket.close()
+    until(lambda: figures(address).get(gone, 0.0) == before + 1)
+    assert capfd.readouterr().err == ""

@@ -9,6 +9,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -160,6 +161,46 @@ def test_serve_that_does_not_start_on_a_cluster_of_others_is_one_line(monkeypatc
     ):
         pass
     assert deleted == ["mmspec"]
+
+
+@pytest.mark.parametrize(
+    ("offered", "told"),
+    [
+        ([Offered("vlm", "/no/such")], "no model folder at /no/such"),
+        ([Offered("vlm", "a/m"), Offered("text", "b/m")], "two models are named 'm'"),
+    ],
+)
+def test_models_that_there_are_not_start_no_ray(monkeypatch, offered, told):
+    from mmspec.serve import scale_out
+
+    monkeypatch.setattr(scale_out.ray, "init", None)
+    monkeypatch.setattr(scale_out, "_end", None)
+    asked = offered, ServeLimits(), (), True, (1, 1), "127.0.0.1", free_port()
+    with pytest.raises(InputError, match=f"^{told}"), scale_out.scaled_out(*asked):
+        pass
+
+
+def test_what_a_replica_refuses_is_the_line(monkeypatch):
+    """Of Ray's report of it, which is long."""
+    from mmspec.serve import scale_out
+
+    raised = "Traceback (most recent call last):\n  File ...\nmmspec.errors.InputError: no head"
+    message = f"The deployment failed to start 3 times in a row.\n{raised}\n"
+    app = SimpleNamespace(deployments={"model": SimpleNamespace(message=message)})
+    status = SimpleNamespace(applications={"mmspec": app})
+
+    def start(**_):
+        raise RuntimeError("Deploying application mmspec failed")
+
+    monkeypatch.setattr(scale_out.ray, "init", lambda **_: None)
+    monkeypatch.setattr(scale_out.serve, "start", start)
+    monkeypatch.setattr(scale_out.ray, "is_initialized", lambda: True)
+    monkeypatch.setattr(scale_out.serve, "status", lambda: status)
+    monkeypatch.setattr(scale_out, "_end", lambda address: None)
+    asked = [Offered("vlm", "embedded-vlm")], ServeLimits(), (), True, (1, 1), "127.0.0.1"
+    told = "^the replicas can't start: no head$"
+    with pytest.raises(InputError, match=told), scale_out.scaled_out(*asked, free_port()):
+        pass
 
 
 @pytest.mark.parametrize("kept", [signal.SIG_IGN, lambda number, frame: None])

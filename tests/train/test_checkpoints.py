@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import fields, replace
 
 import pytest
@@ -187,6 +188,16 @@ def test_the_command_compares_too(stage, tmp_path, capsys):
         error = capsys.readouterr().err.strip().splitlines()[-1]
         assert error.startswith("mmspec: error: ")
         assert told in error
+
+
+def test_the_command_prints_its_records_alone(stage, tmp_path, capsys):
+    """Figures of the way there go to the standard error, with the time that is left."""
+    assert main(["train", "toy", "--pipeline", str(tmp_path / "run"), "--steps", "3"]) == 0
+    told = capsys.readouterr()
+    assert len(json.loads(told.out)) == 1
+    lines = [json.loads(line) for line in told.err.splitlines() if line.startswith("{")]
+    assert lines[-1]["step"] == 3
+    assert lines[-1]["seconds_left"] == 0
 
 
 def test_a_folder_that_another_run_writes_is_refused(stage, tmp_path, capsys):
