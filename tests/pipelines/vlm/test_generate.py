@@ -533,6 +533,23 @@ def test_padding_on_the_right_is_refused(model):
         model.generate(**given, max_new_tokens=4)
 
 
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"inputs": torch.tensor([3, 4])}, r"the shape \(2,\), .* \[rows, tokens\]"),
+        ({"inputs": torch.zeros(1, 0).long()}, "the prompt is empty"),
+        ({"attention_mask": torch.ones(3, 4).long()}, r"mask is \(3, 4\), the prompt \(3, 7\)"),
+        ({"attention_mask": torch.ones(7).long()}, r"mask is \(7,\), the prompt \(3, 7\)"),
+        ({"attention_mask": torch.ones(3, 1, 7, 7)}, r"mask is \(3, 1, 7, 7\), the prompt"),
+    ],
+)
+def test_prompts_and_masks_of_other_shapes_are_refused(model, asked, said):
+    enable_speculation(model, SpecConfig("sjd"))
+    given = asked if "inputs" in asked else {**padded(), **asked}
+    with pytest.raises(InputError, match=said):
+        model.generate(**given, max_new_tokens=4)
+
+
 def test_more_than_there_are_positions_is_refused(model):
     enable_speculation(model, SpecConfig("sjd"))
     with pytest.raises(InputError, match="64 positions"):
