@@ -238,13 +238,13 @@ class SpeculativeGeneration:
         stats.prompt_tokens = request.mask.sum(1).tolist()
         memory = self.memory if call.cache is None else call.cache
         vars(model)["speculation_stats"] = stats  # a round may ask for those so far
-        listener = self.listener
-        pad = generation_config.pad_token_id
-        if pad is None and stops.eos:
-            pad = stops.eos[0]
+        listener, fillings = self.listener, (generation_config.pad_token_id, *stops.eos)
+        pad = next((token for token in fillings if token is not None), None)
         stream = None if streamer is None else TokenStream(streamer, int(pad or 0))
 
         def on_round(context: Context) -> bool:
+            if isinstance(engine.target, ProcessedTarget):
+                engine.target.check(context)
             if stream is not None:
                 stream.tell(context)
             if listener is not None:

@@ -95,14 +95,13 @@ class TextProcessor:
         return torch.stack([self._checked(partial(ask, texts, *line)) for line in lines])
 
     def _constrained(self, texts: ReadTexts, place: Place, ids: Tensor, scores: Tensor) -> Tensor:
-        """Scores `[V]` of what the user's function allows behind one text."""
+        """Scores `[V]` of what the user's function allows behind one text; it may be nothing."""
         many: Any = self.processor
-        prompt = place.sample // many._num_beams
-
-        def allowed(_: int, text: Tensor) -> list[int]:
-            return many._prefix_allowed_tokens_fn(prompt, text)
-
-        return CONSTRAINED(allowed, num_beams=1)(ids[None], scores[None])[0]
+        allowed = many._prefix_allowed_tokens_fn(place.sample // many._num_beams, ids)
+        if not len(allowed):  # transformers raises an error, and this text may never come to be
+            return torch.full_like(scores, -torch.inf)
+        one = CONSTRAINED(lambda *_: allowed, num_beams=1)
+        return one(ids[None], scores[None])[0]
 
     def _of_grammar(self, texts: ReadTexts, place: Place, ids: Tensor, scores: Tensor) -> Tensor:
         return self.processor.of_row(place.sample, len(texts.prompt), ids, scores)

@@ -198,12 +198,12 @@ def test_a_rule_that_draws_again_in_place_reads_no_text(models, tmp_path, monkey
 
 
 def test_what_a_processor_raises_is_its_own(model):
-    def none(prompt, text):
-        return []
+    def fails(prompt, text):
+        raise KeyError("no such text")
 
     enable_speculation(model, SpecConfig("sjd"))
-    with pytest.raises(ValueError, match="returned an empty list"):
-        model.generate(**padded(), max_new_tokens=4, prefix_allowed_tokens_fn=none)
+    with pytest.raises(KeyError, match="no such text"):
+        model.generate(**padded(), max_new_tokens=4, prefix_allowed_tokens_fn=fails)
 
 
 # --- stopping criteria ----------------------------------------------------------------------------
@@ -332,6 +332,72 @@ def test_criteria_are_asked_once_a_token(models, method):
     theirs, ours = both(models, method, lambda: {"stopping_criteria": [Third()]}, PROMPTS[:1])
     assert theirs.shape[1] == 7 + 9
     assert torch.equal(theirs, ours)
+
+
+# --- texts behind which nothing is allowed --------------------------------------------------------
+
+
+def ends_at(width: int):
+    """A criterion: the text is so long."""
+    return lambda input_ids, scores, **kwargs: torch.tensor([input_ids.shape[1] >= width])
+
+
+def up_to(width: int):
+    """All tokens until the text is so long, and then none."""
+    return lambda prompt, text: [*range(3, len(WORDS))] if len(text) < width else []
+
+
+class NoneBehind(LogitsProcessor):
+    """Leaves no token behind one of the answer."""
+
+    def __init__(self, token: int):
+        self.token = token
+
+    def __call__(self, input_ids, scores):
+        ended = (input_ids[:, -1] == self.token) & (input_ids.shape[1] > 7)
+        return scores.masked_fill(ended[:, None], -torch.inf)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_what_is_never_read_may_allow_nothing(models, method):
+    """A draft asks behind the text's end, and behind tokens that don't come to be."""
+    ended = {"prefix_allowed_tokens_fn": up_to(12), "stopping_criteria": [ends_at(12)]}
+    theirs, ours = both(models, method, lambda: ended, PROMPTS[:1])
+    assert theirs.shape[1] == 12
+    assert torch.equal(theirs, ours)
+    said = both(models, method, dict)[0]
+    unsaid = [token for token in range(3, len(WORDS)) if token not in said[:, 7:]]
+    assert unsaid
+    for token in unsaid:
+        theirs, ours = both(models, method, lambda t=token: {"logits_processor": [NoneBehind(t)]})
+        assert torch.equal(theirs, ours)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("how", [{}, {"do_sample": True, "top_k": 1}], ids=["greedy", "sampled"])
+def test_a_text_that_nothing_may_follow_is_an_error(models, method, how):
+    target, drafter = models
+    config = with_knobs(method, "vlm", num_draft_tokens=4, window=5, tree_nodes=7)
+    said = both(models, "plain", dict, PROMPTS[:1])[0][0, 7:].tolist()
+    token = said[3]
+    place = said.index(token) + 1
+    needs = "drafter" in config.resolve("vlm").needs
+    enable_speculation(target, config, drafter if needs else None)
+    try:
+        for rule in (
+            {"logits_processor": [NoneBehind(token)]},
+            {"prefix_allowed_tokens_fn": up_to(7 + place)},
+        ):
+            with pytest.raises(
+                InputError, match=f"no token behind {place} tokens of row 0"
+            ) as error:
+                target.generate(**padded(PROMPTS[:1]), max_new_tokens=NEW, **{**how, **rule})
+            assert "\n" not in str(error.value)
+            # where the output ends there, nothing is asked for
+            asked = {"max_new_tokens": place, "do_sample": False, **rule}
+            assert target.generate(**padded(PROMPTS[:1]), **asked)[0, 7:].tolist() == said[:place]
+    finally:
+        disable_speculation(target)
 
 
 # --- scores ---------------------------------------------------------------------------------------
