@@ -97,8 +97,8 @@ def _length(told: dict[str, Any], assistant: PreTrainedModel | None) -> dict[str
         return {"length": "confidence", "confidence": sure, **most}
     settings = {} if count is None else {"num_draft_tokens": count}
     if grows:
-        most = count if isinstance(count, int) and count > _MOST else _MOST
-        settings |= {"length": "heuristic", "max_draft_tokens": most}
+        wide = isinstance(count, int) and count > _MOST
+        settings |= {"length": "heuristic", "max_draft_tokens": count if wide else _MOST}
     return settings
 
 

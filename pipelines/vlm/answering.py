@@ -28,8 +28,8 @@ from .memory import Memory
 from .request import Listener
 
 _BY_GENERATE = "call mmspec.enable_speculation(pipe.model); then pipe.model.generate takes it"
-_OF_PICTURES = ("height", "width", "num_frames", "fps", "output_type")
-_OF_PICTURES += ("num_images_per_prompt", "num_videos_per_prompt")
+_PER_PROMPT = ("num_images_per_prompt", "num_videos_per_prompt")
+_OF_PICTURES = ("height", "width", "num_frames", "fps", "output_type", *_PER_PROMPT)
 _OF_GUIDANCE = ("guidance_scale", "cfg_scale", "true_cfg_scale", "negative_prompt")
 _OF_PROMPTS = ("add_generation_prompt", "padding", "truncation", "return_tensors")
 _KEPT = 8  # configurations whose networks stay prepared
