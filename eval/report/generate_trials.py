@@ -129,7 +129,7 @@ def _allowed(prompt: int, text: Tensor) -> list[int]:
     return [n for n in range(3, 40) if n % 3 != (int(text[-1]) + prompt) % 3]
 
 
-def _letters() -> PreTrainedTokenizerFast:
+def letters() -> PreTrainedTokenizerFast:
     """A tokenizer whose ids are letters."""
     words = {chr(ord("A") + n): n for n in range(40)}
     core = Tokenizer(WordLevel(words, unk_token="A"))
@@ -153,7 +153,7 @@ TRIALS: dict[str, Trial] = {
     "max_time": Trial(
         0.5, read=_stopped, around=_clock, note="stops behind the call of the model that it ends in"
     ),
-    "stop_strings": Trial(["_", "T"], {**ENDS, "tokenizer": _letters()}),
+    "stop_strings": Trial(["_", "T"], {**ENDS, "tokenizer": letters()}),
     "stopping_criteria": Trial([_divided], ENDS),
     "do_sample": Trial(True, {"temperature": 0.5, **SCORED}, prompts=PROMPTS[1:] * 16, read=_drawn),
     "temperature": Trial(0.5, SAMPLED | SCORED),

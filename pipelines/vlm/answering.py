@@ -22,6 +22,7 @@ from ..habits import GENERATE, refuses
 from ..loading import Loading
 from ..output import VlmOutput, VlmStats
 from ..prompts import check_between, check_sampling
+from ..stopping import StopText
 from .beside import beside_of
 from .generate import SpeculativeGeneration
 from .memory import Memory
@@ -134,7 +135,7 @@ class AnsweringPipeline(SpeculativePipeline):
             speculation.seeds = row_seeds(generator, rows)
             how |= {"temperature": float(temperature), "top_k": top_k, "top_p": top_p}
         if stop is not None:
-            how |= {"stop_strings": stop, "tokenizer": tokenizer}
+            how["stopping_criteria"] = [StopText(tokenizer, stop, alone=True)]
         ends = self.model.generation_config
         if ends.pad_token_id is None and ends.eos_token_id is None:
             how["pad_token_id"] = 0  # fills up what is cut off below; else the shortest counts

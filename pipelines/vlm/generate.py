@@ -42,7 +42,7 @@ from ..memory import within_budget
 from ..notices import Notices
 from ..output import VlmStats
 from ..parts import finish, pruning, token_offers
-from ..stopping import Stops
+from ..stopping import Stops, cut
 from .beside import ALONE, Beside
 from .call_arguments import CallArguments
 from .draft_networks import Drafting, method_of, visual_tokens
@@ -230,8 +230,7 @@ class SpeculativeGeneration:
         """Run the loop over tokens on what transformers has prepared."""
         self.target.refresh()
         self.drafting.refresh()
-        device = self.target.embeddings.device
-        stops = Stops.of(stopping_criteria)
+        device, stops = self.target.embeddings.device, Stops.of(stopping_criteria)
         told = generation_config, inputs, device, call.given, own, self.at_once
         request = Request(input_ids, logits_processor, stops, *told, soft=self.config.rule.soft)
         stats = VlmStats(method=self.config.method)
@@ -261,6 +260,7 @@ class SpeculativeGeneration:
             rows, limit = len(input_ids), request.limit
             with self.drafting.counting(stats):
                 context = run(engine, rows, limit, stats, on_round, device, at_once=self.at_once)
+            cut(context, engine.stop)
             finish(engine, stats, self._costs, self._notices, all(context.finished), self.at_once)
         if listener is not None:
             images = prompt.images if isinstance(prompt, VisualPrompt) else [()] * len(prompt.mask)

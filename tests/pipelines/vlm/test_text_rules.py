@@ -26,6 +26,7 @@ from xgrammar.contrib.hf import LogitsProcessor as OneUse
 
 from mmspec import GrammarProcessor, SpecConfig, disable_speculation, enable_speculation
 from mmspec.errors import InputError
+from mmspec.eval.report.generate_trials import letters
 
 WORDS = ["<pad>", "<start>", "<end>", *'{}":, abtruefls', "ab", '":', ', "', "true", '{"']
 END = 2
@@ -311,10 +312,43 @@ def test_criteria_hear_of_texts_that_come_to_be_alone(models):
     assert notes[0].lengths == notes[1].lengths
 
 
-def test_criteria_of_a_batch_need_an_end_token(model):
-    enable_speculation(model, SpecConfig("sjd"))
-    with pytest.raises(InputError, match="criteria of a batch without eos_token_id"):
-        model.generate(**padded(), max_new_tokens=4, stopping_criteria=[Said()])
+class Longer(StoppingCriteria):
+    """Over where a row has so many tokens."""
+
+    def __init__(self, *lengths):
+        self.lengths = torch.tensor(lengths)
+
+    def __call__(self, input_ids, scores, **kwargs):
+        return self.lengths[: len(input_ids)] <= input_ids.shape[1]
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("lengths", [(9, 8, 15), (17, 10, 8), (9, 99, 9)], ids=str)
+@pytest.mark.parametrize("pad", [0, None])
+def test_rows_without_an_end_token_write_on_until_all_were_over(models, method, lengths, pad):
+    """As in transformers, with the scores and the cache of what is left."""
+    told = dict(return_dict_in_generate=True, output_scores=True, pad_token_id=pad)
+    theirs, ours = both(models, method, lambda: told | {"stopping_criteria": [Longer(*lengths)]})
+    assert theirs.sequences.shape[1] == min(max(lengths), 7 + NEW)
+    assert torch.equal(theirs.sequences, ours.sequences)
+    assert len(theirs.scores) == len(ours.scores)
+    for mine, other in zip(ours.scores, theirs.scores, strict=True):
+        assert torch.allclose(mine, other, atol=1e-5)
+    assert ours.past_key_values.get_seq_length() == theirs.past_key_values.get_seq_length()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_strings_of_rows_without_an_end_token(models, method):
+    plain = both(models, "plain", dict)[0][:, 7:].tolist()
+    tokenizer = letters()
+    # where each row is over: early, late, or not at all
+    for ends in ([row[n] for row, n in zip(plain, (1, 6, 9), strict=True)], [plain[0][2]]):
+        asked = {
+            "stop_strings": tokenizer.batch_decode([[t] for t in ends]),
+            "tokenizer": tokenizer,
+        }
+        theirs, ours = both(models, method, lambda asked=asked: asked)
+        assert torch.equal(theirs, ours)
 
 
 @pytest.mark.parametrize("method", METHODS)
