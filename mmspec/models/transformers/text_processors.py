@@ -110,7 +110,15 @@ class TextProcessor:
         """Scores `[V]` behind one text, by a processor that may look at any row of a batch."""
 
         def read(whole: Tensor) -> Tensor:
-            return self.processor(whole, scores.repeat(len(whole), 1))
+            given = scores.repeat(len(whole), 1)
+            said: Any = self.processor(whole, given)
+            shape = tuple(said.shape) if isinstance(said, Tensor) else type(said).__name__
+            if shape != tuple(given.shape):
+                raise InputError(
+                    f"the logits processor {self._name} gives {shape} where it was given scores "
+                    f"{tuple(given.shape)}; it must give as many"
+                )
+            return said
 
         return of_one_row(texts, ids, place.sample, read)
 
@@ -132,12 +140,15 @@ class TextProcessor:
                 self._refuse()
         return said
 
+    @property
+    def _name(self) -> str:
+        if type(self.processor) is CONSTRAINED:
+            return "prefix_allowed_tokens_fn"
+        return str(getattr(self.processor, "__name__", type(self.processor).__name__))
+
     def _refuse(self) -> NoReturn:
-        own = type(self.processor).__name__
-        name = getattr(self.processor, "__name__", own)
-        name = "prefix_allowed_tokens_fn" if type(self.processor) is CONSTRAINED else name
         raise InputError(
-            f"the logits processor {name} answers one question in two ways: it keeps a state, or "
-            "draws. A draft asks about texts that never come to be; make it a function of ids and "
+            f"the logits processor {self._name} answers one question in two ways: it keeps a "
+            "state, or draws. A draft asks about texts that never come to be; make it a function of ids and "
             "scores (of a grammar of xgrammar, mmspec.GrammarProcessor is one)"
         )

@@ -368,6 +368,19 @@ def test_criteria_are_asked_once_a_token(models, method):
     assert torch.equal(theirs, ours)
 
 
+@pytest.mark.parametrize(
+    ("own", "said"),
+    [
+        (lambda ids, scores: None, "gives NoneType"),
+        (lambda ids, scores: scores[:, :5], r"\(1, 5\)"),
+    ],
+)
+def test_a_processor_gives_as_many_scores_as_it_is_given(model, own, said):
+    enable_speculation(model, SpecConfig("sjd"))
+    with pytest.raises(InputError, match=rf"<lambda> .*{said}.*scores \(1, {len(WORDS)}\)"):
+        model.generate(**padded(PROMPTS[:1]), max_new_tokens=4, logits_processor=[own])
+
+
 # --- texts behind which nothing is allowed --------------------------------------------------------
 
 
@@ -537,6 +550,20 @@ def test_a_grammar_of_each_row_and_sampled(models, compiled, method):
     assert re.fullmatch("ab(ab)?true", text)
     with pytest.raises(InputError, match="2 grammars for 3 rows"):
         GrammarProcessor([other, several], 7)(torch.zeros(3, 7), torch.zeros(3, len(WORDS)))
+
+
+@pytest.mark.parametrize(
+    ("grammar", "length", "said"),
+    [
+        ("root ::= [ab]", 7, "must be an xgrammar.CompiledGrammar, not a str"),
+        ([None], 7, "not a NoneType"),
+        (..., "7", "prompt_length must be 0 or more, not '7'"),
+        (..., -1, "prompt_length must be 0 or more, not -1"),
+    ],
+)
+def test_what_is_no_grammar_is_refused(compiled, grammar, length, said):
+    with pytest.raises(InputError, match=said):
+        GrammarProcessor(compiled if grammar is ... else grammar, length)
 
 
 def test_a_grammar_takes_each_token_in_once(compiled):
