@@ -149,6 +149,6 @@ class TextProcessor:
     def _refuse(self) -> NoReturn:
         raise InputError(
             f"the logits processor {self._name} answers one question in two ways: it keeps a "
-            "state, or draws. A draft asks about texts that never come to be; make it a function of ids and "
-            "scores (of a grammar of xgrammar, mmspec.GrammarProcessor is one)"
+            "state, or draws. A draft asks about texts that never come to be; make it a function "
+            "of ids and scores (of a grammar of xgrammar, mmspec.GrammarProcessor is one)"
         )
