@@ -212,7 +212,9 @@ class ProcessedTarget(TokenTarget):
     def score(self, context: Context, draft: Draft) -> Scores:
         with self.law.looking(context, draft, self.vocab_size):
             scores = super().score(context, draft)
-        self._last = self.law.kept, scores.logits
+        told = self.model.told
+        told = None if told is None else told[:, -scores.probs.shape[1] :]
+        self._last = self.law.kept, told
         return scores
 
     def commit(self, context: Context, draft: Draft, verdict: Verdict) -> None:
