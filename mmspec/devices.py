@@ -18,8 +18,8 @@ def check_device(device: str | int | torch.device) -> None:
         if torch.empty(0, device=device).is_meta:
             raise RuntimeError("it holds no numbers")
     except (RuntimeError, AssertionError, TypeError) as error:
-        first = str(error).splitlines()[0]
-        raise InputError(f"device {str(device)!r} can't be used: {first}") from error
+        why = str(error).splitlines()[0].split(". ")[0]  # torch says much behind it
+        raise InputError(f"device {str(device)!r} can't be used: {why}; 'cpu' can") from error
 
 
 def wait(device: torch.device) -> None:

@@ -29,6 +29,14 @@ Formats: TypeAlias = "tuple[str, ...] | None"  # by Pillow's names; None: all
 WEB_FORMATS = ("PNG", "JPEG", "WebP")
 
 _CHANNELS = (1, 3, 4)
+_WEB = "pictures are not fetched from the web; give a file"
+_ADDRESSES = {  # that are no paths, and what to do with each
+    "http://": _WEB,
+    "https://": _WEB,
+    "data:": "give its bytes, decoded",
+    "file://": "give the path alone",
+}
+_SHOWN = 80  # characters of an address that an error quotes
 _HALF = 0.5 / 255  # how far beyond 0 to 1 a float may be: it rounds to a level
 
 
@@ -104,6 +112,10 @@ def _opened(
 ) -> Iterator[Image.Image]:
     """A file whose header is read; what goes wrong inside is one line."""
     encoded = isinstance(source, bytes)
+    for scheme, instead in _ADDRESSES.items():
+        if isinstance(source, str) and source.lower().startswith(scheme):
+            address = source if len(source) <= _SHOWN else source[:_SHOWN] + "…"
+            raise InputError(f"no picture {address}: {instead}")
     name = name or ("the picture" if encoded else str(source))
     with _naming(name, formats), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of pixels that `_check_size` counts, of odd metadata
@@ -120,9 +132,7 @@ def _naming(name: str, formats: Formats) -> Iterator[None]:
     except _RefusedError as error:
         raise InputError(f"{name} {error}") from error
     except FileNotFoundError as error:
-        web = name.lower().startswith(("http://", "https://"))
-        more = ": pictures are not fetched from the web; give a file" if web else ""
-        raise InputError(f"no picture {name}{more}") from error
+        raise InputError(f"no picture {name}") from error
     except UnidentifiedImageError as error:
         kind = " or".join(", ".join(formats or ()).rsplit(",", 1))
         what = f"no {kind} picture" if kind else "no picture in a known format"

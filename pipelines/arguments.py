@@ -30,6 +30,7 @@ _PLAIN: dict[Any, tuple[type, str, str]] = {  # what fits, one of it, several
     float: (Real, "a number", "numbers"),
     NoneType: (NoneType, "None", "None"),
     Tensor: (Tensor, "a tensor", "tensors"),
+    bytes: (bytes, "bytes", "bytes"),
 }
 
 
@@ -96,7 +97,7 @@ def check_value(name: str, value: Any, hint: Any) -> None:
 def is_chat(value: Any) -> bool:
     """True for a conversation: chat messages, as transformers' pipelines take them."""
     messages = isinstance(value, list | tuple) and value
-    return bool(messages) and all(isinstance(one, Mapping) and "role" in one for one in value)
+    return bool(messages) and all(isinstance(one, Mapping) for one in value)
 
 
 def _fits(value: Any, hint: Any) -> bool:
@@ -140,7 +141,7 @@ def _words(hint: Any, several: bool = False) -> str:
             inner = f"{len(parts)} {_words(parts[0], True)}"
         return f"{'lists' if several else 'a list'} of {inner}"
     name = "function" if kind is Callable else getattr(kind or hint, "__name__", str(hint))
-    return f"{name}s" if several else f"a {name}"
+    return f"{name}s" if several else _with_article(name)
 
 
 def _shown(value: Any) -> str:
@@ -148,7 +149,13 @@ def _shown(value: Any) -> str:
         return "chat messages, which a vision-language pipeline takes"
     if value is None or isinstance(value, str | int | float):
         return reprlib.repr(value)
-    name = f"a {type(value).__name__}"
+    if isinstance(value, bytes):
+        return "bytes"
+    name = _with_article(type(value).__name__)
     if isinstance(value, list | tuple) and value:
         return f"{name} of {' and '.join(dict.fromkeys(type(one).__name__ for one in value))}"
     return name
+
+
+def _with_article(name: str) -> str:
+    return f"{'an' if name[0] in 'AEIOaeio' else 'a'} {name}"

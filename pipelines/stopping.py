@@ -19,17 +19,22 @@ from transformers.generation.stopping_criteria import (
 from ..engine.draft import Context
 from ..engine.protocols import Stop
 from ..errors import InputError
-from ..models.transformers.prompted import refuse
 from ..models.transformers.read_texts import ReadTexts, of_one_row
 
 _PARTIAL = "\N{REPLACEMENT CHARACTER}"  # of a character whose last bytes are still to come
 
 
 class StopText(StoppingCriteria):
-    """Strings that end a row, among the criteria that `generate` hands on to a loop of ours."""
+    """Strings that end a row, among the criteria that `generate` hands on to a loop of ours.
 
-    def __init__(self, tokenizer: Any, strings: str | Sequence[str]) -> None:
-        self.tokenizer = tokenizer
+    Args:
+        tokenizer: reads the text.
+        strings: any of them ends it.
+        alone: whether a row ends by itself where there is no end token, too, see `WritesOn`.
+    """
+
+    def __init__(self, tokenizer: Any, strings: str | Sequence[str], alone: bool = False) -> None:
+        self.tokenizer, self.alone = tokenizer, alone
         many: Sequence[Any] = strings if isinstance(strings, list | tuple) else [strings]
         self.strings: list[str] = [s for s in many if isinstance(s, str) and s]
         if not many or len(self.strings) < len(many):
@@ -67,11 +72,12 @@ class Stops:
 
     def looking(self, prompt: Tensor) -> Stop | None:
         """Make what looks at the text behind the prompt `[N, T]`; None: nothing does."""
-        if self.others and not self.eos and len(prompt) > 1:
-            refuse(
-                "stopping criteria of a batch without eos_token_id: transformers writes on behind "
-                "a row's end there, until all are over"
-            )
+        stop = self._looking(prompt)
+        alone = self.eos or len(prompt) == 1 or (self.text is not None and self.text.alone)
+        return stop if alone or stop is None else WritesOn(stop, len(prompt))
+
+    def _looking(self, prompt: Tensor) -> Stop | None:
+        """Find where a row ends by what it says."""
         own = StopCriteria(self.others, prompt) if self.others else None
         strings = None if self.text is None else StopStrings(self.text, prompt)
         if own is None or strings is None:
@@ -82,6 +88,50 @@ class Stops:
             return torch.minimum(first, own(context, emitted, torch.minimum(counts, first)))
 
         return both
+
+
+class WritesOn:
+    """Rows of a batch without an end token: they write on until each of them was over once.
+
+    So does transformers, which fills nothing up there. Rows stand at different places, so that some
+    may have written more by then: `cut` takes that back.
+
+    Args:
+        stop: where a row is over.
+        rows: of the batch.
+    """
+
+    def __init__(self, stop: Stop, rows: int) -> None:
+        self.stop, self.rows = stop, rows
+        self._over: dict[int, int] = {}  # by row, its tokens when it first was
+
+    def __call__(self, context: Context, emitted: Tensor, counts: Tensor) -> Tensor:
+        firsts = self.stop(context, emitted, counts).tolist()
+        for row, (first, count) in enumerate(zip(firsts, counts.tolist(), strict=True)):
+            if first <= count and not context.finished[row]:
+                self._over.setdefault(row, context.base[row] + first)
+        if self.width is None:
+            return counts + 1
+        left = [max(1, self.width - base) for base in context.base]
+        return torch.tensor(left, device=emitted.device)
+
+    @property
+    def width(self) -> int | None:
+        """Tokens of every row; None: some row was not over yet."""
+        return max(self._over.values()) if len(self._over) == self.rows else None
+
+
+def cut(context: Context, stop: Stop | None) -> None:
+    """Take back what rows of a batch without an end token have written while others were not over.
+
+    Args:
+        context: of a generation that is over.
+        stop: of the generation.
+    """
+    width = stop.width if isinstance(stop, WritesOn) else None
+    if width is not None:
+        context.base = [min(base, width) for base in context.base]
+        context.lengths = context.lengths.clamp_max(width)
 
 
 class StopCriteria:

@@ -197,6 +197,9 @@ def test_what_could_be_channels_twice_is_read_as_its_library_does():
         (None, "is a NoneType"),
         (b"no picture", "can't read the picture: it is no picture in a known format"),
         ("none.png", "no picture none.png"),
+        ("HTTPS://example.org/a.png", "not fetched from the web; give a file"),
+        ("file:///a.png", "no picture file:///a.png: give the path alone"),
+        ("data:image/png;base64," + "A" * 9999, "AAAA…: give its bytes, decoded"),
         (".", r"can't read \.: "),
     ],
 )

@@ -33,6 +33,7 @@ TOLD = {"return_dict_in_generate": True}
 SCORED = {**TOLD, "output_scores": True}
 SAMPLED = {"do_sample": True, "top_k": 1}  # chance that can fall one way alone
 DRAWN = {"do_sample": True, "top_k": 0, **SCORED}
+ASSISTED = "it is of assisted generation, which is refused"
 NEGATIVE = {"guidance_scale": 2.0, "negative_prompt_ids": torch.tensor([[7, 7, 8], [6, 7, 9]])}
 
 
@@ -128,7 +129,7 @@ def _allowed(prompt: int, text: Tensor) -> list[int]:
     return [n for n in range(3, 40) if n % 3 != (int(text[-1]) + prompt) % 3]
 
 
-def _letters() -> PreTrainedTokenizerFast:
+def letters() -> PreTrainedTokenizerFast:
     """A tokenizer whose ids are letters."""
     words = {chr(ord("A") + n): n for n in range(40)}
     core = Tokenizer(WordLevel(words, unk_token="A"))
@@ -152,7 +153,7 @@ TRIALS: dict[str, Trial] = {
     "max_time": Trial(
         0.5, read=_stopped, around=_clock, note="stops behind the call of the model that it ends in"
     ),
-    "stop_strings": Trial(["_", "T"], {**ENDS, "tokenizer": _letters()}),
+    "stop_strings": Trial(["_", "T"], {**ENDS, "tokenizer": letters()}),
     "stopping_criteria": Trial([_divided], ENDS),
     "do_sample": Trial(True, {"temperature": 0.5, **SCORED}, prompts=PROMPTS[1:] * 16, read=_drawn),
     "temperature": Trial(0.5, SAMPLED | SCORED),
@@ -222,23 +223,19 @@ TRIALS: dict[str, Trial] = {
     "assistant_model": Trial("a model"),
     "prompt_lookup_num_tokens": Trial(3),
     "use_mtp": Trial(True),
+    "assistant_early_exit": Trial(2),
+    "num_assistant_tokens": Trial(5, idle=ASSISTED),
+    "num_assistant_tokens_schedule": Trial("heuristic", idle=ASSISTED),
+    "assistant_confidence_threshold": Trial(0.9, idle=ASSISTED),
+    "max_matching_ngram_size": Trial(1, idle=ASSISTED),
+    "assistant_lookbehind": Trial(4, idle=ASSISTED),
+    "target_lookbehind": Trial(4, idle=ASSISTED),
+    "assistant_ensemble_weight": Trial(0.5, idle=ASSISTED),
+    "speculation_type": Trial("dflash", idle=ASSISTED),
+    "decoder_start_token_id": Trial(3, idle="it is for encoders, which are refused"),
+    "continuous_batching_config": Trial(
+        {}, idle="it is of batches that take requests in as they come"
+    ),
 }
-# of encoders' outputs, of the model that assists, and what transformers keeps for itself
-BESIDE = {
-    "continuous_batching_config",
-    "speculation_type",
-    "decoder_start_token_id",
-    "is_assistant",
-    "num_assistant_tokens",
-    "num_assistant_tokens_schedule",
-    "assistant_confidence_threshold",
-    "max_matching_ngram_size",
-    "assistant_early_exit",
-    "assistant_lookbehind",
-    "target_lookbehind",
-    "assistant_ensemble_weight",
-    "transformers_version",
-    "_from_model_config",
-    "kwargs",
-    "self",
-}
+# what is no argument, and what transformers keeps for itself
+BESIDE = {"is_assistant", "transformers_version", "_from_model_config", "kwargs", "self"}

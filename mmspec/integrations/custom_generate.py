@@ -7,13 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from transformers import GenerationMixin, PreTrainedModel
+from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from .. import __version__
 from ..errors import InputError
 from ..methods import SpecConfig
 from ..models.heads.loading import load_head
+from ..pipelines.arguments import check_value, checked
 from ..pipelines.vlm.beside import Beside
 from ..pipelines.vlm.generate import SpeculativeGeneration
+from .assisted import assisted_method
 from .exported import REQUIRED, write_folder
 
 _KEPT = "_mmspec_generation"  # the model's attribute that the last one is kept in
@@ -65,7 +68,11 @@ that import the installed package. Arguments of `generate` mean what they always
 
 - `assistant_model=` is a draft model, with `tokenizer=` and `assistant_tokenizer=` if its words are
   others.
-- `prompt_lookup_num_tokens=` copies drafts from the text in front.
+- `prompt_lookup_num_tokens=` copies drafts from the text in front, behind as many of the last
+  tokens as `max_matching_ngram_size=` says.
+- `assistant_early_exit=` drafts with as many of the model's own layers.
+- `num_assistant_tokens=`, `num_assistant_tokens_schedule=` and `assistant_confidence_threshold=`
+  say how long drafts are, in the call or in the draft model's own generation config.
 - `speculation=` names any other method, with its settings: `"dynamic-tree[tree_nodes=24]"`.
 - `draft_head=` is the folder or hub id of a draft head for this model.
 
@@ -74,11 +81,12 @@ Nothing given, drafts are copied from the text in front. What a call took is in
 """
 
 
+@checked
 def generate(
     model: PreTrainedModel,
     speculation: SpecConfig | str | None = None,
     assistant_model: PreTrainedModel | None = None,
-    assistant_tokenizer: Any = None,
+    assistant_tokenizer: PreTrainedTokenizerBase | None = None,
     draft_head: str | Path | None = None,
     **arguments: Any,
 ) -> Any:
@@ -101,7 +109,8 @@ def generate(
     # transformers hands over all that it can be given; None of a setting means something
     idle = [name for name, value in arguments.items() if value is None and name in _NAMED]
     given = {name: value for name, value in arguments.items() if name not in idle}
-    speculation = _copying(speculation, given)
+    speculation = assisted_method(speculation, assistant_model, given)
+    check_value("tokenizer", given.get("tokenizer"), PreTrainedTokenizerBase | None)
     words = None, None
     if assistant_tokenizer is not None:
         if given.get("tokenizer") is None:
@@ -129,15 +138,3 @@ def write_custom_generate(folder: Path) -> None:
     files = {"generate.py": CODE, "requirements.txt": REQUIRED}
     own = {f"custom_generate/{name}": text for name, text in files.items()}
     write_folder(folder, {**own, "README.md": CARD.replace("{version}", __version__)})
-
-
-def _copying(
-    speculation: SpecConfig | str | None, given: dict[str, Any]
-) -> SpecConfig | str | None:
-    """The method, if transformers' own name for copied drafts asks for one."""
-    count = given.pop("prompt_lookup_num_tokens", None)
-    if count is None:
-        return speculation
-    if speculation is not None:
-        raise InputError("prompt_lookup_num_tokens and speculation name a method each; give one")
-    return SpecConfig("prompt-lookup", num_draft_tokens=count)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from .. import __version__
 from ..errors import InputError
-from ..files import write_atomic
+from ..files import locked, write_atomic
 
 REQUIRED = f"mmspec>={__version__}\n"  # the requirements file of each
 
@@ -16,10 +16,10 @@ def write_folder(folder: Path, files: Mapping[str, str]) -> None:
     """Write a new folder's files by their paths in it.
 
     Raises:
-        InputError: the folder holds something.
+        InputError: the folder holds something, or can't be had.
     """
-    if folder.exists() and any(folder.iterdir()):
-        raise InputError(f"{folder} holds files already; name another folder")
-    for name, text in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(folder / name, text)
+    with locked(folder):
+        if any(folder.iterdir()):
+            raise InputError(f"{folder} holds files already; name another folder")
+        for name, text in files.items():
+            write_atomic(folder / name, text)

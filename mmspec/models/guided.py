@@ -36,7 +36,7 @@ class GuidedDecoder(Costed):
         watched: whether calls leave the last hidden states, after the last norm, behind.
         prefix_states: last ones of the prefix's T - 1 columns whose hidden states are left behind.
         ranked: whether calls leave their logits behind.
-        raw: logits of the last call under guidance, not warped, `[B, n, V]`, where it is `ranked`.
+        raw, told: its last logits `[B, n, V]`, not warped, if `ranked`: under guidance and without.
         running: the samples in the rows, and the rows that calls run.
         prefix, pads, groups: of the samples in the rows `[R, T, D]`, columns of padding in front
             `[R]`, and groups of columns `[R, T]`, see `Setting.both_ways`.
@@ -44,8 +44,7 @@ class GuidedDecoder(Costed):
             `seat` of the new rows' prefixes, zeros elsewhere; see the decoder's `states`.
         earlier: a cache of the same network, of one row or all, and how many of its first slots
             hold what this prefix begins with: `start` takes them over, unless it is `watched`.
-        known: per row, how many tokens of the output the cache holds, where others write to it and
-            calls were left out; None: all but the last one.
+        known: per row, tokens of the output in the cache, if others write to it; None: all but one.
         stays: whether rows that are over stay in the cache.
         returns: whether calls may go back to any slot, and layers with a window keep all of them.
         compact: whether some of the prefix's entries are not in the cache, see `KeptDecoder`.
@@ -56,6 +55,7 @@ class GuidedDecoder(Costed):
     entries = 1  # slots that a call writes for each of its tokens
     prefix_states = 0
     raw: Tensor | None = None
+    told: Tensor | None = None
     hidden: Tensor | None = None
     earlier: tuple[KVCache, int] | None = None
     known: list[int] | None = None
@@ -288,10 +288,10 @@ class GuidedDecoder(Costed):
             return laws
         return with_forced(laws, self.forced[positions + 1], len(self.decoder.embeddings))
 
-    def _warped(self, logits: Tensor) -> Tensor:
+    def _warped(self, rows: Tensor) -> Tensor:
         """Laws `[B, n, V]` of logits `[R, n, V]`, under guidance."""
-        logits = self.setting.guided(logits)
-        self.raw = logits if self.ranked else None
+        logits = self.setting.guided(rows)
+        self.raw, self.told = (logits, rows[: len(logits)]) if self.ranked else (None, None)
         return self.warp(logits)
 
     def _at(

@@ -51,7 +51,7 @@ class TextPipeline(AnsweringPipeline):
     """
 
     instead: ClassVar = AnsweringPipeline.instead | {
-        "image": "it reads no pictures; take a VlmPipeline",
+        **dict.fromkeys(("image", "images"), "it reads no pictures; take a VlmPipeline"),
     }
     homes: ClassVar[dict[str, str]] = {
         "model": ".",

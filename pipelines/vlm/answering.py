@@ -18,15 +18,21 @@ from ...models.heads.loading import DraftHeads, load_head, load_judge, load_rout
 from ...models.step_reward import StepReward
 from ..arguments import checked
 from ..base import OnStep, SpeculativePipeline, row_seeds
-from ..habits import refuses
+from ..habits import GENERATE, refuses
 from ..loading import Loading
 from ..output import VlmOutput, VlmStats
 from ..prompts import check_between, check_sampling
+from ..stopping import StopText
 from .beside import beside_of
 from .generate import SpeculativeGeneration
 from .memory import Memory
 from .request import Listener
 
+_BY_GENERATE = "call mmspec.enable_speculation(pipe.model); then pipe.model.generate takes it"
+_PER_PROMPT = ("num_images_per_prompt", "num_videos_per_prompt")
+_OF_PICTURES = ("height", "width", "num_frames", "fps", "output_type", *_PER_PROMPT)
+_OF_GUIDANCE = ("guidance_scale", "cfg_scale", "true_cfg_scale", "negative_prompt")
+_OF_PROMPTS = ("add_generation_prompt", "padding", "truncation", "return_tensors")
 _KEPT = 8  # configurations whose networks stay prepared
 
 
@@ -48,16 +54,24 @@ class AnsweringPipeline(SpeculativePipeline):
     modality = "vlm"
     index = "config.json"
     instead: ClassVar = SpeculativePipeline.instead | {
+        **dict.fromkeys(GENERATE, _BY_GENERATE),
+        **dict.fromkeys(_OF_PICTURES, "it answers in text; leave it out"),
+        **dict.fromkeys(_OF_GUIDANCE, "an answer has no guidance; leave it out"),
+        **dict.fromkeys(_OF_PROMPTS, "prompts are laid out and padded here; leave it out"),
+        "assistant_model": "give from_pretrained the model as drafter, and enable method 'draft'",
         "do_sample": "give temperature: above 0 it draws, at 0 it is greedy",
         "generate_kwargs": "give them as arguments of the call",
         "callback": "give callback_on_step_end, or streamer",
-        "guidance_scale": "an answer has no guidance; leave it out",
         "max_length": "give max_new_tokens",
+        "max_tokens": "give max_new_tokens",
         "messages": "give them as prompt",
         "num_beams": "it follows one text a prompt; leave it out",
         "num_inference_steps": "an answer takes as many calls as its tokens need; give "
         "max_new_tokens",
         "num_return_sequences": "give the prompt as often, in a list",
+        "return_full_text": "an answer never holds its prompt; leave it out",
+        "stop_sequence": "give stop",
+        "stop_strings": "give stop",
         "text": "give it as prompt",
     }
 
@@ -121,7 +135,7 @@ class AnsweringPipeline(SpeculativePipeline):
             speculation.seeds = row_seeds(generator, rows)
             how |= {"temperature": float(temperature), "top_k": top_k, "top_p": top_p}
         if stop is not None:
-            how |= {"stop_strings": stop, "tokenizer": tokenizer}
+            how["stopping_criteria"] = [StopText(tokenizer, stop, alone=True)]
         ends = self.model.generation_config
         if ends.pad_token_id is None and ends.eos_token_id is None:
             how["pad_token_id"] = 0  # fills up what is cut off below; else the shortest counts

@@ -94,12 +94,30 @@ class CallArguments:
         given = {name: value for name, value in named.items() if name not in _HOW}
         if inputs is not None:
             given["input_ids"] = inputs
-        ids = given.get("input_ids")
-        if ids is not None and not ids.numel() and given.get("inputs_embeds") is None:
-            raise InputError("the prompt is empty: input_ids hold no token")
+        _check_shapes(*(given.get(name) for name in _TENSORS))
         try:
             model._validate_model_kwargs(dict(given))
         except ValueError as error:  # of a name that the model does not take
             raise InputError(reason(error)) from error
         cache = next((HandedCache(cache, name) for name, cache in caches.items()), None)
         return cls(named, given, stopping_criteria, cache)
+
+
+def _check_shapes(ids: Tensor | None, mask: Tensor | None, embeds: Tensor | None) -> None:
+    """Raise an `InputError` unless a prompt has rows of tokens, and its mask has them, too.
+
+    transformers leaves out masks of ones, and reads no more of longer ones than the prompt has.
+    """
+    prompt = ids if embeds is None else embeds
+    if prompt is None:
+        return
+    if embeds is None and not prompt.numel():
+        raise InputError("the prompt is empty: input_ids hold no token")
+    if prompt.ndim < 2:
+        raise InputError(
+            f"the prompt has the shape {tuple(prompt.shape)}, and not rows of tokens: give "
+            "[rows, tokens], such as ids[None]"
+        )
+    if mask is not None and (mask.ndim != 2 or mask.shape[1] < prompt.shape[1]):
+        shapes = tuple(mask.shape), tuple(prompt.shape[:2])
+        raise InputError("the attention mask is {}, the prompt {}".format(*shapes))

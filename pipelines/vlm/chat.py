@@ -56,6 +56,8 @@ def conversation(
 
 
 def _parts(message: Message) -> list[Message]:
+    if message.get("role") is None:
+        raise InputError(f"a message has no role; give one of {', '.join(ROLES)}")
     check_name("role of a message", message["role"], ROLES)
     content = message.get("content")
     parts = [{"type": "text", "text": content}] if isinstance(content, str) else content

@@ -42,7 +42,7 @@ from ..memory import within_budget
 from ..notices import Notices
 from ..output import VlmStats
 from ..parts import finish, pruning, token_offers
-from ..stopping import Stops
+from ..stopping import Stops, cut
 from .beside import ALONE, Beside
 from .call_arguments import CallArguments
 from .draft_networks import Drafting, method_of, visual_tokens
@@ -230,21 +230,20 @@ class SpeculativeGeneration:
         """Run the loop over tokens on what transformers has prepared."""
         self.target.refresh()
         self.drafting.refresh()
-        device = self.target.embeddings.device
-        stops = Stops.of(stopping_criteria)
+        device, stops = self.target.embeddings.device, Stops.of(stopping_criteria)
         told = generation_config, inputs, device, call.given, own, self.at_once
         request = Request(input_ids, logits_processor, stops, *told, soft=self.config.rule.soft)
         stats = VlmStats(method=self.config.method)
         stats.prompt_tokens = request.mask.sum(1).tolist()
         memory = self.memory if call.cache is None else call.cache
         vars(model)["speculation_stats"] = stats  # a round may ask for those so far
-        listener = self.listener
-        pad = generation_config.pad_token_id
-        if pad is None and stops.eos:
-            pad = stops.eos[0]
+        listener, fillings = self.listener, (generation_config.pad_token_id, *stops.eos)
+        pad = next((token for token in fillings if token is not None), None)
         stream = None if streamer is None else TokenStream(streamer, int(pad or 0))
 
         def on_round(context: Context) -> bool:
+            if isinstance(engine.target, ProcessedTarget):
+                engine.target.check(context)
             if stream is not None:
                 stream.tell(context)
             if listener is not None:
@@ -261,6 +260,7 @@ class SpeculativeGeneration:
             rows, limit = len(input_ids), request.limit
             with self.drafting.counting(stats):
                 context = run(engine, rows, limit, stats, on_round, device, at_once=self.at_once)
+            cut(context, engine.stop)
             finish(engine, stats, self._costs, self._notices, all(context.finished), self.at_once)
         if listener is not None:
             images = prompt.images if isinstance(prompt, VisualPrompt) else [()] * len(prompt.mask)

@@ -96,8 +96,6 @@ class Request:
             if guidance != list(processors[:1]):
                 refuse("guidance behind other logits processors")
             self.scale = guidance[0].guidance_scale
-            if self.logits is not None:
-                refuse("output_logits under guidance")
             told = guidance[0].unconditional_context
             self.negative = told["input_ids"]
             self.negative = self.ids[:, -1:] if self.negative is None else self.negative.to(device)

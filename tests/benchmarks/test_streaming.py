@@ -120,7 +120,7 @@ def test_steps_and_window_are_the_models_own(tmp_path, capsys, monkeypatch):
     [
         (["--times", "1"], "--times must be at least 2, not 1"),
         (["--window", "0"], "a window has at least 1 block, not 0"),
-        (["--steps", "0"], "steps must fall from 1000"),
+        (["--steps", "0"], "a whole number from 1, not 0"),
         (["--methods", "sjd"], "sjd"),
         (["--prompt", " "], "the prompt is empty"),
         (["--model", "missing"], "no model folder at missing"),

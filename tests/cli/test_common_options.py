@@ -78,3 +78,12 @@ def test_an_export_says_how_it_is_used(run, tmp_path, words):
     assert told["folder"] == str(folder)
     assert set(told) == {"folder", "use"}
     assert folder.is_dir()
+
+
+@pytest.mark.parametrize("words", [("custom-generate",), ("comfyui",), ("diffusers", "image")])
+def test_an_export_goes_into_a_new_folder_alone(run, refused, tmp_path, words):
+    (tmp_path / "file").write_text("mine")
+    refused(run("export", *words, tmp_path), "holds files already; name another folder")
+    refused(run("export", *words, tmp_path / "file"), "can't write to", "file")
+    refused(run("export", *words, tmp_path / "file" / "inner"), "can't write to", "inner")
+    assert (tmp_path / "file").read_text() == "mine"

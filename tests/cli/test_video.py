@@ -192,7 +192,7 @@ def test_strip_can_be_read(size, wanted):
         (["--blocks", 1, "--num-frames", 5], "not allowed with"),
         (["--num-videos", 0], "--num-videos must be from 1 to 1000"),
         (["--fps", 0], "--fps must be from 1 to 240"),
-        (["--steps", 0], "steps must fall from 1000"),
+        (["--steps", 0], "a whole number from 1, not 0"),
         (["--height", 20], "height must be a multiple of 8 pixels"),
         (["--method", "sdgv"], "did you mean 'sdvg'"),
         (["--method", "sjd"], "method 'sjd' is for a model that draws pictures"),

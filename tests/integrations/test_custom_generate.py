@@ -8,15 +8,29 @@ import folders
 import pytest
 import torch
 import vlms
-from transformers import GenerationMixin
+from texts import tokenizer
+from transformers import GenerationConfig, GenerationMixin
 from transformers.generation.streamers import BaseStreamer
 
+from mmspec import SpecConfig
 from mmspec.cli.main import main
 from mmspec.errors import InputError
 from mmspec.models.transformers.tiny import tiny
 
 IDS = torch.tensor([[0, 0, 3, 9, 4, 9], [5, 9, 4, 5, 9, 4]])
 ASKED = {"attention_mask": (IDS > 0).long(), "max_new_tokens": 14, "do_sample": False}
+
+SMALL = tiny("llama", torch.float64, num_hidden_layers=1)
+GROWING = {"num_assistant_tokens_schedule": "heuristic"}
+SURE = {"assistant_confidence_threshold": 0.3}
+
+
+def drafts_of(count: int) -> SpecConfig:
+    return SpecConfig("draft", num_draft_tokens=count)
+
+
+def growing(**settings: int) -> SpecConfig:
+    return SpecConfig("draft", length="heuristic", **settings)
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +97,7 @@ def test_the_repository_is_what_the_hub_wants(repository, capsys):
         ({}, "prompt-lookup"),
         ({"speculation": "sjd[window=5]"}, "sjd"),
         ({"prompt_lookup_num_tokens": 4}, "prompt-lookup"),
-        ({"assistant_model": tiny("llama", torch.float64, num_hidden_layers=1)}, "draft"),
+        ({"assistant_model": SMALL}, "draft"),
         ({"repetition_penalty": 1.4, "no_repeat_ngram_size": 2}, "prompt-lookup"),
         ({"output_scores": True, "return_dict_in_generate": True}, "prompt-lookup"),
     ],
@@ -164,14 +178,72 @@ def test_none_means_what_it_means_to_generate(model, hub):
 def test_what_is_refused_is_one_line(model, hub):
     for more, message in (
         ({"num_beams": 2}, "can't honour beam search"),
-        ({"speculation": "sjd", "prompt_lookup_num_tokens": 4}, "name a method each"),
+        ({"speculation": "sjd", "prompt_lookup_num_tokens": 4}, "both say how to draft"),
         ({"speculation": "drafty"}, "drafty"),
-        ({"assistant_tokenizer": "one"}, "needs tokenizer= beside it"),
+        ({"assistant_tokenizer": tokenizer()}, "needs tokenizer= beside it"),
+        ({"assistant_tokenizer": "one"}, "assistant_tokenizer must be a PreTrained.*, not 'one'"),
+        ({"tokenizer": "one"}, "tokenizer must be a PreTrained.*, not 'one'"),
+        ({"assistant_model": "one"}, "assistant_model must be a PreTrained.*, not 'one'"),
+        ({"draft_head": 3}, "draft_head must be text, a Path or None, not 3"),
         ({"speculation": "draft"}, "needs a draft model"),
+        ({"assistant_model": SMALL, "prompt_lookup_num_tokens": 4}, "each say how to draft"),
+        ({"assistant_model": SMALL, "num_assistant_tokens_schedule": "fast"}, "known: constant"),
+        ({"assistant_model": SMALL, **SURE, **GROWING}, "both end drafts; give one"),
+        ({"assistant_model": SMALL, "assistant_ensemble_weight": 0.5}, "takes no assistant_ens"),
+        ({"assistant_model": SMALL, "speculation_type": "dflash"}, "give draft_head="),
+        ({"use_mtp": True}, "give draft_head= and speculation='mtp'"),
     ):
         with pytest.raises(InputError, match=message) as error:
             model.generate(IDS, **ASKED, **more, **hub)
         assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("asked", "config"),
+    [
+        ({"assistant_model": SMALL}, SpecConfig("draft")),
+        ({"assistant_model": SMALL, "num_assistant_tokens": 2}, drafts_of(2)),
+        ({"assistant_model": SMALL, "assistant_lookbehind": 5}, SpecConfig("draft")),
+        ({"assistant_model": SMALL, **GROWING}, growing(max_draft_tokens=16)),
+        (
+            {"assistant_model": SMALL, **GROWING, "num_assistant_tokens": 20},
+            growing(num_draft_tokens=20, max_draft_tokens=20),
+        ),
+        (
+            {"assistant_model": SMALL, **SURE, "num_assistant_tokens": 5},
+            SpecConfig("draft", length="confidence", confidence=0.3, max_draft_tokens=5),
+        ),
+        ({"assistant_early_exit": 2}, SpecConfig("early-exit", exit_layer=2)),
+        (
+            {"prompt_lookup_num_tokens": 3, "max_matching_ngram_size": 1},
+            SpecConfig("prompt-lookup", num_draft_tokens=3, max_ngram=1),
+        ),
+        ({"max_matching_ngram_size": 2}, SpecConfig("prompt-lookup", max_ngram=2)),
+        (
+            {"generation_config": GenerationConfig(prompt_lookup_num_tokens=3)},
+            SpecConfig("prompt-lookup", num_draft_tokens=3),
+        ),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, dict) else "",
+)
+def test_arguments_of_assisted_generation(model, hub, asked, config):
+    ours = model.generate(IDS, **ASKED, **asked, **hub)
+    assert torch.equal(ours, model.generate(IDS, **ASKED))
+    assert model._mmspec_generation.generation.config.config == config
+    if "generation_config" in asked:  # the user's own stays as it was
+        assert asked["generation_config"].prompt_lookup_num_tokens == 3
+
+
+def test_a_draft_model_s_own_config_says_how_long_drafts_are(model, hub):
+    """As in transformers; what the call says goes before it."""
+    drafter = tiny("llama", torch.float64)  # the model's own weights: every draft stands
+    drafter.generation_config.num_assistant_tokens = 6
+    for more, count, calls in (({}, 6, 2), ({"num_assistant_tokens": 3}, 3, 4)):
+        model.generate(IDS, **ASKED, **more, assistant_model=drafter, **hub)
+        assert model._mmspec_generation.generation.config.config == drafts_of(count)
+        assert model.speculation_stats.calls == [calls, calls]
+    model.generate(IDS, **ASKED, assistant_model=drafter, speculation="pearl", **hub)
+    assert model.speculation_stats.method == "pearl"
 
 
 def test_code_runs_only_where_it_is_trusted(model, hub):

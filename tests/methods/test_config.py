@@ -30,6 +30,7 @@ from mmspec.pipelines.parts import nearest_codes, token_offers
 OTHER: dict[str, Any] = {  # than the default
     "num_draft_tokens": 3,
     "max_draft_tokens": 19,
+    "max_ngram": 2,
     "window": 5,
     "draft_rows": 2,
     "jacobi_init": "uniform",

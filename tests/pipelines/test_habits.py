@@ -13,7 +13,14 @@ from mars import captioned_pipeline
 from torch import nn
 from wans import tiny_pipeline
 
-from mmspec import ImagePipeline, InputError, TextPipeline, VlmPipeline
+from mmspec import (
+    ImagePipeline,
+    InputError,
+    TextPipeline,
+    VlmPipeline,
+    disable_speculation,
+    enable_speculation,
+)
 from mmspec.pipelines.habits import ARGUMENTS, METHODS, MOVES, OPTIONS
 from mmspec.pipelines.verdict.verdict import SpeculativeVerdict
 
@@ -123,12 +130,36 @@ def test_pictures_decoded_one_by_one_are_the_same(pipes):
 def test_arguments_of_a_call_that_are_refused_say_what_to_do(pipes, name, tmp_path):
     pipe = pipes[name]
     taken = inspect.signature(type(pipe).__call__).parameters
-    for argument in ARGUMENTS.keys() - set(taken) - {"push_to_hub", "safe_serialization"}:
+    known = type(pipe).instead.keys()
+    assert known >= ARGUMENTS.keys()
+    for argument in known - set(taken) - {"push_to_hub", "safe_serialization"}:
         said = line(pipe, "a red circle", **{argument: 1})
         assert said.startswith(f"{type(pipe).__name__} takes no {argument}: ")
     assert "hf upload" in line(pipe.save_pretrained, tmp_path / "one", push_to_hub=True)
     assert "always" in line(pipe.save_pretrained, tmp_path / "one", safe_serialization=True)
     assert not (tmp_path / "one").exists()
+
+
+@pytest.mark.parametrize("name", ["text", "vlm"])
+def test_what_generate_takes_is_given_to_generate(pipes, name):
+    """As the errors say; the pipeline answers on as before."""
+    pipe, asked = pipes[name], dict(max_new_tokens=6)
+    before = pipe("a red circle", **asked).tokens
+    assert "mmspec.enable_speculation(pipe.model)" in line(
+        pipe, "a red circle", logits_processor=[]
+    )
+    ids = torch.tensor([[9, 8, 7]])  # no place for a picture
+    first = int(pipe.model.generate(ids, **asked, do_sample=False)[0, 3])
+    enable_speculation(pipe.model, "prompt-lookup")
+    try:
+        more = dict(suppress_tokens=[first], do_sample=False)
+        ours = pipe.model.generate(ids, **asked, **more)
+        assert pipe.model.speculation_stats.method == "prompt-lookup"
+        assert pipe("a red circle", **asked).tokens == before
+    finally:
+        disable_speculation(pipe.model)
+    assert first not in ours[0, 3:]
+    assert torch.equal(ours, pipe.model.generate(ids, **asked, **more))
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerFast
 from transformers.generation import StopStringCriteria
 
 from mmspec.errors import InputError
-from mmspec.pipelines.stopping import Stops, StopStrings, StopText
+from mmspec.pipelines.stopping import Stops, StopStrings, StopText, WritesOn, cut
 
 
 def context(base: list[int], tokens: torch.Tensor) -> SimpleNamespace:
@@ -95,3 +95,38 @@ def test_what_is_no_string_is_refused(strings):
 def test_a_length_that_nobody_gives():
     with pytest.raises(InputError, match="no end; give max_new_tokens"):
         Stops.of([])
+
+
+def test_rows_of_a_pipeline_end_by_themselves():
+    """In `generate` they write on where there is no end token; it has rows of one length."""
+    words, prompt = words_with(["?", "red", "blue"]), torch.zeros(2, 3).long()
+    for alone, eos, rows in ((True, (), 2), (False, (2,), 2), (False, (), 1)):
+        stops = Stops(9, eos, text=StopText(words, "red", alone))
+        assert isinstance(stops.looking(prompt[:rows]), StopStrings)
+    assert isinstance(Stops(9, text=StopText(words, "red")).looking(prompt), WritesOn)
+    assert Stops(9).looking(prompt) is None
+
+
+def test_rows_write_on_until_each_was_over():
+    """Those that were faster have written more by then, and that is cut."""
+
+    def over(where, emitted, counts):
+        hits = (emitted == 7) & (torch.arange(3) < counts[:, None])
+        return torch.where(hits.any(1), hits.long().argmax(1) + 1, counts + 1)
+
+    stop = WritesOn(over, 2)
+    where = SimpleNamespace(base=[0, 0], finished=[False] * 2, lengths=torch.zeros(2).long())
+    counts = torch.tensor([3, 1])
+    assert stop(where, torch.tensor([[1, 7, 1], [1, 0, 0]]), counts).tolist() == [4, 2]
+    assert stop.width is None
+    cut(where, stop)
+    assert where.base == [0, 0]
+    where.base = [3, 1]
+    assert stop(where, torch.tensor([[7, 1, 1], [1, 7, 1]]), torch.tensor([3, 3])).tolist() == [
+        1,
+        2,
+    ]
+    assert stop.width == 3
+    where.base, where.lengths = [4, 3], torch.tensor([4, 3])
+    cut(where, stop)
+    assert (where.base, where.lengths.tolist()) == ([3, 3], [3, 3])

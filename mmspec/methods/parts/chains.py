@@ -15,6 +15,10 @@ class ModelOptions(ChainOptions):
         return [1] * depth
 
 
+class LookupOptions(ChainOptions):
+    max_ngram: int = option(3, "most last tokens by which an earlier place is found", 1, 64)
+
+
 class JoinedOptions(ModelOptions, LivingOptions):
     run_cache: int = option(
         4096,
@@ -192,7 +196,8 @@ PARTS = (
         "lookup",
         ".prompt_lookup:PromptLookupDrafter",
         "what followed the last tokens the time before",
-        ChainOptions,
+        LookupOptions,
+        {"longest": "max_ngram"},
         merges=True,
         nests=True,
         laws=False,

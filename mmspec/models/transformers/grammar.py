@@ -31,7 +31,8 @@ class GrammarProcessor(LogitsProcessor):
         prompt_length: columns of ids in front of the output; 0 for a prompt of embeddings.
 
     Raises:
-        InputError: xgrammar is not installed, or there is not one grammar for each row.
+        InputError: xgrammar is not installed, a grammar is not compiled, there is not one for each
+            row, or `prompt_length` is no count.
     """
 
     def __init__(self, grammar: Any, prompt_length: int) -> None:
@@ -39,6 +40,15 @@ class GrammarProcessor(LogitsProcessor):
             import xgrammar
         except ImportError as error:
             raise InputError("grammars need the package xgrammar: pip install xgrammar") from error
+        for one in grammar if isinstance(grammar, list | tuple) else [grammar]:
+            if not isinstance(one, xgrammar.CompiledGrammar):
+                raise InputError(
+                    f"a grammar must be an xgrammar.CompiledGrammar, not a {type(one).__name__}: "
+                    "give what xgrammar.GrammarCompiler compiles"
+                )
+        columns: object = prompt_length
+        if not isinstance(columns, int) or columns < 0:
+            raise InputError(f"prompt_length must be 0 or more, not {prompt_length!r}")
         self._xgrammar = xgrammar
         self.grammar, self.prompt_length = grammar, prompt_length
         self._matchers: list[Any] = []

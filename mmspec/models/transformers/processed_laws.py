@@ -14,6 +14,7 @@ from transformers.generation import logits_process as processes
 
 from ...engine.draft import Context, Draft, Scores, Verdict
 from ...engine.warp import Warp
+from ...errors import InputError
 from ..guided import GuidedDecoder
 from ..target import TokenTarget
 from .emitted_scores import EmittedScores
@@ -61,11 +62,14 @@ class ProcessedLaw:
         looks: whether the text in front matters.
         keeps: whether the logits of the last laws are kept, processed.
         kept: those `[B, n, V]`.
+        dead: of the last laws those whose processors left no token `[B, n]`, and which are the
+            network's own in place of that; None: nothing was asked about texts.
         greedy: its laws are point masses.
     """
 
     keeps = False
     kept: Tensor | None = None
+    dead: Tensor | None = None
 
     def __init__(
         self,
@@ -76,6 +80,7 @@ class ProcessedLaw:
     ) -> None:
         self.prompt, self.ends = prompt, frozenset(ends)
         self.looks = self._counts = False  # the latter: whether what is in front is counted
+        self._asks = False  # whether a user's own is asked, which may allow nothing
         self._texts: tuple[ReadTexts, Draft] | None = None
         self._place: Tensor | None = None  # [B, n], output tokens in front of every law
         self._seen: Tensor | None = None  # [B, n, V + 1], what stands in front of it
@@ -97,6 +102,7 @@ class ProcessedLaw:
             return alone
         self.looks = True
         if kind not in COUNTING:
+            self._asks = True
             return partial(self._asked, TextProcessor(processor))
         self._counts = True
         if kind is REPETITION:
@@ -111,8 +117,12 @@ class ProcessedLaw:
         """Laws of `logits [B, n, V]`, in at least float32."""
         if logits.dtype in (torch.float16, torch.bfloat16):
             logits = logits.float()
+        own, self.dead = logits, None
         for step in self._steps:
             logits = step(logits)
+        if self._asks and self._texts is not None:
+            self.dead = _none_left(logits) & ~_none_left(own)
+            logits = torch.where(self.dead[..., None], own, logits)
         if self.keeps:
             self.kept = logits
         return self._draw(logits)
@@ -165,8 +175,16 @@ class ProcessedLaw:
         return logits.masked_fill((self._place < least)[..., None] & ending, -torch.inf)
 
 
+def _none_left(logits: Tensor) -> Tensor:
+    """True for `logits [..., V]` that leave no token, or are no numbers."""
+    return ~(logits.amax(-1) > -torch.inf)
+
+
 class ProcessedTarget(TokenTarget):
     """A target whose laws may depend on the text in front, through `law`.
+
+    A draft asks about texts that never come to be. Where processors leave no token behind one of
+    them, that matters only if a token would join the output there: `check` says so.
 
     Args:
         model, law: the network, and how its logits become laws that drafts are judged by.
@@ -189,15 +207,44 @@ class ProcessedTarget(TokenTarget):
         if logits is not None:
             model.ranked = True
         self._last: tuple[Tensor | None, Tensor | None] = None, None
+        self._fatal: dict[int, int] = {}  # by row, the place of a token that nothing allows
 
     def score(self, context: Context, draft: Draft) -> Scores:
         with self.law.looking(context, draft, self.vocab_size):
             scores = super().score(context, draft)
-        self._last = self.law.kept, scores.logits
+        told = self.model.told
+        told = None if told is None else told[:, -scores.probs.shape[1] :]
+        self._last = self.law.kept, told
         return scores
 
     def commit(self, context: Context, draft: Draft, verdict: Verdict) -> None:
         super().commit(context, draft, verdict)
+        self._fatal = self._places_of_dead(context, draft, verdict)
         for taker, said in zip((self.scores, self.logits), self._last, strict=True):
             if taker is not None and said is not None:
                 taker.take(context, draft, verdict, said)
+
+    def check(self, context: Context) -> None:
+        """Raise an `InputError` if the last round's output has a token that nothing allows."""
+        for row, place in self._fatal.items():
+            if context.base[row] > place:
+                sample = row if context.samples is None else context.samples[row]
+                raise InputError(
+                    "logits processors, or prefix_allowed_tokens_fn, allow no token behind "
+                    f"{place} tokens of row {sample}; let them allow an end token there"
+                )
+
+    def _places_of_dead(self, context: Context, draft: Draft, verdict: Verdict) -> dict[int, int]:
+        """By row, where its first token stands that was drawn by a law without one."""
+        dead = self.law.dead
+        if dead is None or not bool(dead.any()):
+            return {}
+        dead, most = dead[:, -1 - draft.nodes :], int(verdict.counts.max())
+        drawn = dead.gather(1, verdict.drawn_by(draft)[:, :most])
+        drawn &= torch.arange(most, device=drawn.device) < verdict.counts[:, None]
+        found = zip(drawn.any(1).tolist(), drawn.int().argmax(1).tolist(), strict=True)
+        return {
+            row: context.base[row] + first
+            for row, (any_, first) in enumerate(found)
+            if any_ and not context.finished[row]
+        }

@@ -254,8 +254,7 @@ class PromptedDecoder(CausalDecoder):
 def refuse(what: str) -> NoReturn:
     """Raise an `InputError` about what speculation would have to ignore."""
     raise InputError(
-        f"speculation can't honour {what}; leave it out, or call "
-        "mmspec.disable_speculation(model) first"
+        f"speculation can't honour {what}; leave it out, or generate without speculation"
     )
 
 

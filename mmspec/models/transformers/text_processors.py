@@ -95,14 +95,13 @@ class TextProcessor:
         return torch.stack([self._checked(partial(ask, texts, *line)) for line in lines])
 
     def _constrained(self, texts: ReadTexts, place: Place, ids: Tensor, scores: Tensor) -> Tensor:
-        """Scores `[V]` of what the user's function allows behind one text."""
+        """Scores `[V]` of what the user's function allows behind one text; it may be nothing."""
         many: Any = self.processor
-        prompt = place.sample // many._num_beams
-
-        def allowed(_: int, text: Tensor) -> list[int]:
-            return many._prefix_allowed_tokens_fn(prompt, text)
-
-        return CONSTRAINED(allowed, num_beams=1)(ids[None], scores[None])[0]
+        allowed = many._prefix_allowed_tokens_fn(place.sample // many._num_beams, ids)
+        if not len(allowed):  # transformers raises an error, and this text may never come to be
+            return torch.full_like(scores, -torch.inf)
+        one = CONSTRAINED(lambda *_: allowed, num_beams=1)
+        return one(ids[None], scores[None])[0]
 
     def _of_grammar(self, texts: ReadTexts, place: Place, ids: Tensor, scores: Tensor) -> Tensor:
         return self.processor.of_row(place.sample, len(texts.prompt), ids, scores)
@@ -111,7 +110,15 @@ class TextProcessor:
         """Scores `[V]` behind one text, by a processor that may look at any row of a batch."""
 
         def read(whole: Tensor) -> Tensor:
-            return self.processor(whole, scores.repeat(len(whole), 1))
+            given = scores.repeat(len(whole), 1)
+            said: Any = self.processor(whole, given)
+            shape = tuple(said.shape) if isinstance(said, Tensor) else type(said).__name__
+            if shape != tuple(given.shape):
+                raise InputError(
+                    f"the logits processor {self._name} gives {shape} where it was given scores "
+                    f"{tuple(given.shape)}; it must give as many"
+                )
+            return said
 
         return of_one_row(texts, ids, place.sample, read)
 
@@ -133,12 +140,15 @@ class TextProcessor:
                 self._refuse()
         return said
 
+    @property
+    def _name(self) -> str:
+        if type(self.processor) is CONSTRAINED:
+            return "prefix_allowed_tokens_fn"
+        return str(getattr(self.processor, "__name__", type(self.processor).__name__))
+
     def _refuse(self) -> NoReturn:
-        own = type(self.processor).__name__
-        name = getattr(self.processor, "__name__", own)
-        name = "prefix_allowed_tokens_fn" if type(self.processor) is CONSTRAINED else name
         raise InputError(
-            f"the logits processor {name} answers one question in two ways: it keeps a state, or "
-            "draws. A draft asks about texts that never come to be; make it a function of ids and "
-            "scores (of a grammar of xgrammar, mmspec.GrammarProcessor is one)"
+            f"the logits processor {self._name} answers one question in two ways: it keeps a "
+            "state, or draws. A draft asks about texts that never come to be; make it a function "
+            "of ids and scores (of a grammar of xgrammar, mmspec.GrammarProcessor is one)"
         )

@@ -59,8 +59,9 @@ class FewStepSampler:
         cls, count: int, shift: float, guidance_scale: float = 1.0, renoise: float = 1.0
     ) -> FewStepSampler:
         """`count` steps, evenly from 1000."""
-        if not isinstance(count, int):
-            raise InputError(f"steps are counted: a whole number, not {count!r}")
+        told: object = count  # a config may hold anything
+        if not isinstance(told, int) or told < 1:
+            raise InputError(f"steps are counted: a whole number from 1, not {count!r}")
         steps = tuple(TIMESTEPS * (1 - n / count) for n in range(count))
         return cls(steps, shift, guidance_scale, renoise)
 

@@ -324,7 +324,11 @@ def test_methods_that_can_run(pipe):
         ({"width: 16": "width: 24"}, [], "plain: the judge takes square frames"),
         ({"width: 16": "width: 20"}, [], "plain: width must be a multiple of 8 pixels, not 20"),
         ({"num_frames: 13": "num_frames: 14"}, [], "num_frames must be of whole blocks"),
-        ({"steps: 1}": "steps: 0}"}, [], "plain:hasty: steps must fall from 1000"),
+        (
+            {"steps: 1}": "steps: 0}"},
+            [],
+            "plain:hasty: steps are counted: a whole number from 1, not 0",
+        ),
         ({"steps: 1}": "steps: soon}"}, [], "plain:hasty: num_inference_steps must be an integer"),
         ({"hasty: {num": "hasty: {window: 2, num"}, [], "call argument 'window'"),
         ({"attributes, motion": "attributes, geneval"}, [], "metric 'geneval'"),

@@ -180,7 +180,7 @@ def test_files_of_self_forcing_make_clips(pipe, tmp_path):
     [
         ({"num_frames": 14}, "num_frames must be of whole blocks"),
         ({"height": 20}, "height must be a multiple of 8"),
-        ({"num_inference_steps": 0}, "steps must fall from 1000"),
+        ({"num_inference_steps": 0}, "a whole number from 1, not 0"),
         ({"num_inference_steps": 2.5}, "num_inference_steps must be an integer or None, not 2.5"),
         ({"timesteps": (1000, 1000)}, "steps must fall from 1000"),
         ({"guidance_scale": -1}, "guidance_scale must be"),
@@ -636,7 +636,7 @@ def test_a_config_names_the_reward():
         (dict(height=20), "height must be a multiple of 8 pixels, not 20"),
         (dict(width=0), "width must be a multiple of 8 pixels, not 0"),
         (dict(output_type="gif"), "output_type must be pil, np, pt, latent or none, not 'gif'"),
-        (dict(num_inference_steps=0), "steps must fall from 1000"),
+        (dict(num_inference_steps=0), "a whole number from 1, not 0"),
         (dict(timesteps=(1000, 1000)), "steps must fall from 1000"),
         (dict(num_inference_steps=1001), "made in at most 1000 steps, not 1001"),
         (dict(timesteps=[1000 - n / 2 for n in range(1500)]), "at most 1000 steps, not 1500"),

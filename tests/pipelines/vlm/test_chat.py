@@ -83,6 +83,7 @@ def test_a_question_is_a_message_of_one_turn(pipe):
         ([user({"type": "image"}, text("a"))], [picture(0)] * 2, "1 pictures more than"),
         ([{"role": "robot", "content": "a"}], None, "unknown role of a message 'robot'"),
         ([{"role": "user"}], None, "content must be text, or a list of parts"),
+        ([{"content": "a"}], None, "a message has no role; give one of system, user, assistant"),
         ([user({"type": "video", "video": "a.mp4"})], None, "this one is of type 'video'"),
         ([user("a")], None, "this one is of type None"),
         ([user({"type": "text", "text": 3})], None, "this one is of type 'text'"),

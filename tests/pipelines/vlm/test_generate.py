@@ -247,6 +247,21 @@ def test_guidance(models, method, negative):
     assert torch.equal(theirs, ours)
 
 
+@pytest.mark.parametrize("method", FEW)
+@pytest.mark.parametrize("more", [{}, {"repetition_penalty": 1.4}], ids=["guided", "penalized"])
+def test_scores_and_logits_under_guidance(models, method, more):
+    """Scores are guided, and logits are what the prompt alone leads to."""
+    target, drafter = models["llama"]
+    asked = dict(return_dict_in_generate=True, output_logits=True, output_scores=True, **more)
+    theirs, ours = both(target, method, drafter, guidance_scale=2.5, **padded(), **asked)
+    assert torch.equal(theirs.sequences, ours.sequences)
+    assert len(ours.logits) == len(ours.scores) == NEW
+    assert not torch.allclose(ours.logits[0].log_softmax(-1), ours.scores[0].log_softmax(-1))
+    for name in ("logits", "scores"):
+        for mine, other in zip(getattr(ours, name), getattr(theirs, name), strict=True):
+            assert torch.allclose(mine.double(), other.double(), atol=1e-4)
+
+
 # --- sampling: the same laws ----------------------------------------------------------------------
 
 
@@ -504,10 +519,6 @@ def test_a_text_ends_when_its_time_is_over(model):
         ({"assistant_model": "other"}, "assistant_model"),
         ({"custom_generate": "their/loop"}, "custom_generate"),
         ({"output_attentions": True}, "output_attentions"),
-        (
-            {"output_logits": True, "return_dict_in_generate": True, "guidance_scale": 2.0},
-            "output_logits under guidance",
-        ),
         ({"cache_implementation": "quantized"}, "cache_implementation 'quantized'"),
         ({"past_key_values": "theirs"}, "a cache of the class str"),
         ({"generation_config": GenerationConfig(stop_strings=["a"])}, "stop_strings in a gener"),
@@ -530,6 +541,23 @@ def test_padding_on_the_right_is_refused(model):
     enable_speculation(model, SpecConfig("sjd"))
     given = {name: value.flip(1) for name, value in padded().items()}
     with pytest.raises(InputError, match="padding_side='left'"):
+        model.generate(**given, max_new_tokens=4)
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"inputs": torch.tensor([3, 4])}, r"the shape \(2,\), .* \[rows, tokens\]"),
+        ({"inputs": torch.zeros(1, 0).long()}, "the prompt is empty"),
+        ({"attention_mask": torch.ones(3, 4).long()}, r"mask is \(3, 4\), the prompt \(3, 7\)"),
+        ({"attention_mask": torch.ones(7).long()}, r"mask is \(7,\), the prompt \(3, 7\)"),
+        ({"attention_mask": torch.ones(3, 1, 7, 7)}, r"mask is \(3, 1, 7, 7\), the prompt"),
+    ],
+)
+def test_prompts_and_masks_of_other_shapes_are_refused(model, asked, said):
+    enable_speculation(model, SpecConfig("sjd"))
+    given = asked if "inputs" in asked else {**padded(), **asked}
+    with pytest.raises(InputError, match=said):
         model.generate(**given, max_new_tokens=4)
 
 

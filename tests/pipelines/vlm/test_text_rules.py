@@ -26,6 +26,7 @@ from xgrammar.contrib.hf import LogitsProcessor as OneUse
 
 from mmspec import GrammarProcessor, SpecConfig, disable_speculation, enable_speculation
 from mmspec.errors import InputError
+from mmspec.eval.report.generate_trials import letters
 
 WORDS = ["<pad>", "<start>", "<end>", *'{}":, abtruefls', "ab", '":', ', "', "true", '{"']
 END = 2
@@ -198,12 +199,12 @@ def test_a_rule_that_draws_again_in_place_reads_no_text(models, tmp_path, monkey
 
 
 def test_what_a_processor_raises_is_its_own(model):
-    def none(prompt, text):
-        return []
+    def fails(prompt, text):
+        raise KeyError("no such text")
 
     enable_speculation(model, SpecConfig("sjd"))
-    with pytest.raises(ValueError, match="returned an empty list"):
-        model.generate(**padded(), max_new_tokens=4, prefix_allowed_tokens_fn=none)
+    with pytest.raises(KeyError, match="no such text"):
+        model.generate(**padded(), max_new_tokens=4, prefix_allowed_tokens_fn=fails)
 
 
 # --- stopping criteria ----------------------------------------------------------------------------
@@ -311,10 +312,43 @@ def test_criteria_hear_of_texts_that_come_to_be_alone(models):
     assert notes[0].lengths == notes[1].lengths
 
 
-def test_criteria_of_a_batch_need_an_end_token(model):
-    enable_speculation(model, SpecConfig("sjd"))
-    with pytest.raises(InputError, match="criteria of a batch without eos_token_id"):
-        model.generate(**padded(), max_new_tokens=4, stopping_criteria=[Said()])
+class Longer(StoppingCriteria):
+    """Over where a row has so many tokens."""
+
+    def __init__(self, *lengths):
+        self.lengths = torch.tensor(lengths)
+
+    def __call__(self, input_ids, scores, **kwargs):
+        return self.lengths[: len(input_ids)] <= input_ids.shape[1]
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("lengths", [(9, 8, 15), (17, 10, 8), (9, 99, 9)], ids=str)
+@pytest.mark.parametrize("pad", [0, None])
+def test_rows_without_an_end_token_write_on_until_all_were_over(models, method, lengths, pad):
+    """As in transformers, with the scores and the cache of what is left."""
+    told = dict(return_dict_in_generate=True, output_scores=True, pad_token_id=pad)
+    theirs, ours = both(models, method, lambda: told | {"stopping_criteria": [Longer(*lengths)]})
+    assert theirs.sequences.shape[1] == min(max(lengths), 7 + NEW)
+    assert torch.equal(theirs.sequences, ours.sequences)
+    assert len(theirs.scores) == len(ours.scores)
+    for mine, other in zip(ours.scores, theirs.scores, strict=True):
+        assert torch.allclose(mine, other, atol=1e-5)
+    assert ours.past_key_values.get_seq_length() == theirs.past_key_values.get_seq_length()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_strings_of_rows_without_an_end_token(models, method):
+    plain = both(models, "plain", dict)[0][:, 7:].tolist()
+    tokenizer = letters()
+    # where each row is over: early, late, or not at all
+    for ends in ([row[n] for row, n in zip(plain, (1, 6, 9), strict=True)], [plain[0][2]]):
+        asked = {
+            "stop_strings": tokenizer.batch_decode([[t] for t in ends]),
+            "tokenizer": tokenizer,
+        }
+        theirs, ours = both(models, method, lambda asked=asked: asked)
+        assert torch.equal(theirs, ours)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -332,6 +366,85 @@ def test_criteria_are_asked_once_a_token(models, method):
     theirs, ours = both(models, method, lambda: {"stopping_criteria": [Third()]}, PROMPTS[:1])
     assert theirs.shape[1] == 7 + 9
     assert torch.equal(theirs, ours)
+
+
+@pytest.mark.parametrize(
+    ("own", "said"),
+    [
+        (lambda ids, scores: None, "gives NoneType"),
+        (lambda ids, scores: scores[:, :5], r"\(1, 5\)"),
+    ],
+)
+def test_a_processor_gives_as_many_scores_as_it_is_given(model, own, said):
+    enable_speculation(model, SpecConfig("sjd"))
+    with pytest.raises(InputError, match=rf"<lambda> .*{said}.*scores \(1, {len(WORDS)}\)"):
+        model.generate(**padded(PROMPTS[:1]), max_new_tokens=4, logits_processor=[own])
+
+
+# --- texts behind which nothing is allowed --------------------------------------------------------
+
+
+def ends_at(width: int):
+    """A criterion: the text is so long."""
+    return lambda input_ids, scores, **kwargs: torch.tensor([input_ids.shape[1] >= width])
+
+
+def up_to(width: int):
+    """All tokens until the text is so long, and then none."""
+    return lambda prompt, text: [*range(3, len(WORDS))] if len(text) < width else []
+
+
+class NoneBehind(LogitsProcessor):
+    """Leaves no token behind one of the answer."""
+
+    def __init__(self, token: int):
+        self.token = token
+
+    def __call__(self, input_ids, scores):
+        ended = (input_ids[:, -1] == self.token) & (input_ids.shape[1] > 7)
+        return scores.masked_fill(ended[:, None], -torch.inf)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_what_is_never_read_may_allow_nothing(models, method):
+    """A draft asks behind the text's end, and behind tokens that don't come to be."""
+    ended = {"prefix_allowed_tokens_fn": up_to(12), "stopping_criteria": [ends_at(12)]}
+    theirs, ours = both(models, method, lambda: ended, PROMPTS[:1])
+    assert theirs.shape[1] == 12
+    assert torch.equal(theirs, ours)
+    said = both(models, method, dict)[0]
+    unsaid = [token for token in range(3, len(WORDS)) if token not in said[:, 7:]]
+    assert unsaid
+    for token in unsaid:
+        theirs, ours = both(models, method, lambda t=token: {"logits_processor": [NoneBehind(t)]})
+        assert torch.equal(theirs, ours)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("how", [{}, {"do_sample": True, "top_k": 1}], ids=["greedy", "sampled"])
+def test_a_text_that_nothing_may_follow_is_an_error(models, method, how):
+    target, drafter = models
+    config = with_knobs(method, "vlm", num_draft_tokens=4, window=5, tree_nodes=7)
+    said = both(models, "plain", dict, PROMPTS[:1])[0][0, 7:].tolist()
+    token = said[3]
+    place = said.index(token) + 1
+    needs = "drafter" in config.resolve("vlm").needs
+    enable_speculation(target, config, drafter if needs else None)
+    try:
+        for rule in (
+            {"logits_processor": [NoneBehind(token)]},
+            {"prefix_allowed_tokens_fn": up_to(7 + place)},
+        ):
+            with pytest.raises(
+                InputError, match=f"no token behind {place} tokens of row 0"
+            ) as error:
+                target.generate(**padded(PROMPTS[:1]), max_new_tokens=NEW, **{**how, **rule})
+            assert "\n" not in str(error.value)
+            # where the output ends there, nothing is asked for
+            asked = {"max_new_tokens": place, "do_sample": False, **rule}
+            assert target.generate(**padded(PROMPTS[:1]), **asked)[0, 7:].tolist() == said[:place]
+    finally:
+        disable_speculation(target)
 
 
 # --- scores ---------------------------------------------------------------------------------------
@@ -437,6 +550,20 @@ def test_a_grammar_of_each_row_and_sampled(models, compiled, method):
     assert re.fullmatch("ab(ab)?true", text)
     with pytest.raises(InputError, match="2 grammars for 3 rows"):
         GrammarProcessor([other, several], 7)(torch.zeros(3, 7), torch.zeros(3, len(WORDS)))
+
+
+@pytest.mark.parametrize(
+    ("grammar", "length", "said"),
+    [
+        ("root ::= [ab]", 7, "must be an xgrammar.CompiledGrammar, not a str"),
+        ([None], 7, "not a NoneType"),
+        (..., "7", "prompt_length must be 0 or more, not '7'"),
+        (..., -1, "prompt_length must be 0 or more, not -1"),
+    ],
+)
+def test_what_is_no_grammar_is_refused(compiled, grammar, length, said):
+    with pytest.raises(InputError, match=said):
+        GrammarProcessor(compiled if grammar is ... else grammar, length)
 
 
 def test_a_grammar_takes_each_token_in_once(compiled):
