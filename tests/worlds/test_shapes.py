@@ -20,7 +20,7 @@ from mmspec.worlds.shapes import (
     Background,
     Item,
     Scene,
-    held_out_prompts,
+    prompt_list,
     render,
     sample,
 )
@@ -130,8 +130,8 @@ def test_a_statement_and_its_converse_are_held_out_together():
 
 def test_held_out_prompts_name_an_unseen_combination(training):
     seen = {prompt.prompt for prompt, _ in training}
-    prompts = held_out_prompts(50)
-    assert prompts == held_out_prompts(50) != held_out_prompts(50, seed=1)
+    prompts = prompt_list(50)
+    assert prompts == prompt_list(50) != prompt_list(50, seed=1)
     assert [prompt.tag for prompt in prompts] == list(TASKS) * 50
     fresh = [prompt for prompt in prompts if prompt.tag != "single_object"]
     assert not any(prompt.prompt in seen for prompt in fresh)
@@ -139,12 +139,15 @@ def test_held_out_prompts_name_an_unseen_combination(training):
 
 def test_lists_are_what_their_code_makes_and_settings_are_chosen_on_others():
     folder = Path(mmspec.assets.__file__).parent / "prompts"
-    test = held_out_prompts(100)
-    tuning = held_out_prompts(60, seed=7, besides=test)
-    for name, prompts in (("held-out", test), ("tuning", tuning)):
+    test = prompt_list(100)
+    tuning = prompt_list(60, seed=7, besides=test)
+    seen = prompt_list(60, split="train")
+    for name, prompts in (("held-out", test), ("tuning", tuning), ("seen", seen)):
         lines = (folder / f"shapes-{name}.jsonl").read_text().splitlines()
         assert [json.loads(line) for line in lines] == [prompt.metadata() for prompt in prompts]
-    assert [prompt.tag for prompt in tuning] == list(TASKS) * 60
+    assert [p.tag for p in tuning] == [p.tag for p in seen] == list(TASKS) * 60
+    single = [p for p in seen if p.tag == "single_object"]  # has no combination to hold out
+    assert {p.prompt for p in seen} & {p.prompt for p in test} == {p.prompt for p in single}
     many = ("position", "color_attr")  # thousands of prompts
     asked = {prompt.prompt for prompt in test}
     assert asked.isdisjoint(prompt.prompt for prompt in tuning if prompt.tag in many)

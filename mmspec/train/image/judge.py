@@ -33,7 +33,7 @@ from ...models.llamagen.transformer import LlamaGenTransformer
 from ...models.setting import Setting
 from ...models.target import TokenTarget
 from ...worlds.shapes.detector import detect
-from ...worlds.shapes.prompts import Prompt, held_out_prompts, sample_prompt
+from ...worlds.shapes.prompts import Prompt, prompt_list, sample_prompt
 from ...worlds.shapes.scoring import score_prompt
 from ...worlds.shapes.vocabulary import TASKS
 from ..batches import MIX
@@ -151,7 +151,7 @@ class ImageJudgeRecipe(JudgeLearner, TaughtRecipe):
     def prompts(self, split: str, count: int) -> list[Prompt]:
         """Captions, and what they ask for."""
         if split == "held_out":
-            return held_out_prompts(math.ceil(count / len(TASKS)), seed=1)[:count]
+            return prompt_list(math.ceil(count / len(TASKS)), seed=1)[:count]
         rng = np.random.default_rng([self.config.seed, 2])
         return [sample_prompt(rng, MIX[number % len(MIX)]) for number in range(count)]
 

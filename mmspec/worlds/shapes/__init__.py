@@ -1,6 +1,6 @@
 """Coloured shapes on textured backgrounds, captioned in GenEval's six task forms."""
 
-from .prompts import Prompt, held_out_prompts, sample_prompt
+from .prompts import Prompt, prompt_list, sample_prompt
 from .render import render
 from .scene import Background, Item, Scene, sample, sample_scene
 from .vocabulary import COLORS, RELATIONS, SHAPES, TASKS
@@ -14,7 +14,7 @@ __all__ = [
     "Item",
     "Prompt",
     "Scene",
-    "held_out_prompts",
+    "prompt_list",
     "render",
     "sample",
     "sample_prompt",

@@ -59,11 +59,17 @@ def sample_prompt(rng: np.random.Generator, task: Task, split: Split = "train") 
             return Prompt(caption(task, include), task, include, exclude)
 
 
-def held_out_prompts(per_task: int, seed: int = 0, besides: Sequence[Prompt] = ()) -> list[Prompt]:
-    """`6 * per_task` held-out prompts, interleaved by task, the same for the same seed.
+def prompt_list(
+    per_task: int,
+    seed: int = 0,
+    besides: Sequence[Prompt] = (),
+    split: Split = "held_out",
+) -> list[Prompt]:
+    """`6 * per_task` prompts, interleaved by task, the same for the same seed.
 
     A hundred of each task are `assets/prompts/shapes-held-out.jsonl`; sixty of seed 7 besides
-    those are `shapes-tuning.jsonl`, by which settings and weights are chosen.
+    those are `shapes-tuning.jsonl`, by which settings and weights are chosen. Sixty of those that
+    models are trained on are `shapes-seen.jsonl`.
 
     Args:
         besides: prompts that none of them is in the tasks that have more. Two objects, colours,
@@ -73,7 +79,7 @@ def held_out_prompts(per_task: int, seed: int = 0, besides: Sequence[Prompt] = (
     prompts = []
     for task in TASKS * per_task:
         for _ in range(_DRAWS):
-            prompt = sample_prompt(rng, task, "held_out")
+            prompt = sample_prompt(rng, task, split)
             if prompt.prompt not in taken:
                 break
         prompts.append(prompt)

@@ -9,7 +9,7 @@ from PIL import Image
 
 from mmspec.errors import InputError
 from mmspec.eval.data.geneval_files import judge_folder, read_folder, read_metadata
-from mmspec.worlds.shapes import SHAPES, held_out_prompts
+from mmspec.worlds.shapes import SHAPES, prompt_list
 from mmspec.worlds.shapes.vocabulary import TASKS
 
 # one of each task, as the official `create_prompts.py` writes them
@@ -56,7 +56,7 @@ def test_official_lines_come_back(tmp_path):
 
 
 def test_the_shapes_worlds_lines_need_its_classes(tmp_path):
-    prompts = [prompt.metadata() for prompt in held_out_prompts(3)]
+    prompts = [prompt.metadata() for prompt in prompt_list(3)]
     path = write_lines(tmp_path / "m.jsonl", map(json.dumps, prompts))
     assert read_metadata(path, SHAPES) == prompts
     with pytest.raises(InputError, match=r"m\.jsonl:1: include\[0\] has class"):

@@ -13,7 +13,7 @@ from mmspec.eval.measure.bootstrap import StratifiedMean, ratio_interval, verdic
 from mmspec.eval.schema import MethodResult, Report
 from mmspec.eval.schema_parts import Quality, Throughput
 from mmspec.worlds.shapes import render, sample_scene
-from mmspec.worlds.shapes.prompts import held_out_prompts
+from mmspec.worlds.shapes.prompts import prompt_list
 from mmspec.worlds.shapes.vocabulary import TASKS
 
 MARGIN = 0.02
@@ -34,7 +34,7 @@ PHASES = {"draft": 0.06, "target": 0.8, "verify": 0.1, "update": 0.04}
 def make_run(folder: Path) -> Report:
     """Write `samples.jsonl`, `report.json` and the pictures of the first samples to a folder."""
     rng = np.random.default_rng(7)
-    prompts = held_out_prompts(SAMPLES // len(TASKS))
+    prompts = prompt_list(SAMPLES // len(TASKS))
     tags = [prompt.tag for prompt in prompts]
     lines, right, clip, seconds = [], {}, {}, {}
     for name, (_, _, calls, rate, decode, _) in METHODS.items():
