@@ -72,8 +72,8 @@ def summarize_run(job: Job, todo: Plan, folder: RunFolder, command: Sequence[str
 
 
 def _undecided(job: Job, rows: dict[str, MethodResult]) -> list[str]:
-    """Note on undecided verdicts, and the number of samples that would decide them."""
-    notes, too_few = [], []
+    """Notes on undecided verdicts, and the number of samples that would decide each."""
+    more, too_few = dict[int, list[str]](), []
     metric, margin = job.suite.metrics[0], job.suite.margin
     for name, row in rows.items():
         found = row.quality.get(metric)
@@ -83,10 +83,12 @@ def _undecided(job: Job, rows: dict[str, MethodResult]) -> list[str]:
             too_few.append(name)
             continue
         need = bootstrap.samples_to_decide(loss_of(found.difference_ci95), margin, row.n)
-        notes.append(
-            f"{name}: {row.n} samples can't tell a loss of {metric} above {margin:g} from a "
-            f"smaller one; about {need} would (--max-samples)"
-        )
+        more.setdefault(row.n, []).append(f"{name} ({need})")
+    notes = [
+        f"{count} samples can't tell a loss of {metric} above {margin:g} from a smaller one; about "
+        f"so many would (--max-samples): {', '.join(needs)}"
+        for count, needs in more.items()
+    ]
     if too_few:
         notes.append(f"{', '.join(too_few)}: too few samples for an interval of {metric}")
     return notes

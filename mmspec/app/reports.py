@@ -16,6 +16,7 @@ from ..eval.report.svg import standalone
 from ..eval.report.tables import headline
 from ..eval.schema import Report
 from ..files import to_json
+from ..methods import PIPELINES
 from . import markup
 from .folders import Folders, told_as
 from .limits import Limits, checked_text, checked_upload, safely
@@ -88,8 +89,12 @@ class ReportTab:
 
 
 def shipped_reports() -> dict[str, Path]:
-    """Reports that come with the project, by name; none in an installed package."""
-    return {file.parent.name: file for file in sorted(_SHIPPED.glob("*/report.json"))}
+    """Reports that come with the project, by name, those of a kind of model first.
+
+    There are none in an installed package.
+    """
+    known = {file.parent.name: file for file in sorted(_SHIPPED.glob("*/report.json"))}
+    return {name: known[name] for name in dict.fromkeys((*PIPELINES, *known)) if name in known}
 
 
 def read_report(path: Path, name: str, limits: Limits) -> Report:

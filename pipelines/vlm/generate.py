@@ -113,10 +113,10 @@ def enable_speculation(
     vars(model)["generate"] = speculation.generate
 
 
+@checked
 def disable_speculation(model: PreTrainedModel) -> None:
     """Put back the `generate` that the model had; one that does not speculate stays as it is."""
-    speculation = speculation_of(model)
-    if speculation is not None:
+    if (speculation := speculation_of(model)) is not None:
         del vars(model)["generate"]
         vars(model).pop("speculation_stats", None)
         if speculation.before is not None:

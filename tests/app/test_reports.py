@@ -8,12 +8,14 @@ from types import SimpleNamespace
 
 import pytest
 
+from mmspec import assets
 from mmspec.app.folders import Folders
 from mmspec.app.limits import Limits
 from mmspec.app.model_cache import ModelCache
 from mmspec.app.page import Page
 from mmspec.app.reports import shipped_reports
 from mmspec.errors import InputError
+from mmspec.methods import PIPELINES
 
 FIGURE = 'class="mm-plot"'
 HERE = SimpleNamespace(session_hash="one", client=SimpleNamespace(host="127.0.0.1"), headers={})
@@ -35,6 +37,14 @@ def upload(tmp_path: Path, content) -> str:
     file = tmp_path / "mine.json"
     file.write_text(content if isinstance(content, str) else json.dumps(content))
     return str(file)
+
+
+def test_the_first_reports_are_of_the_kinds_of_models_and_none_is_lost():
+    stored = {
+        path.parent.name for path in Path(assets.__file__).parent.glob("reports/*/report.json")
+    }
+    assert [*shipped_reports()][:4] == [*PIPELINES]
+    assert set(shipped_reports()) == stored
 
 
 @pytest.mark.parametrize("name", shipped_reports())

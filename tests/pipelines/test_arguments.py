@@ -204,6 +204,8 @@ def test_text(llama):
     ):
         with pytest.raises(InputError, match=said):
             mmspec.enable_speculation(*arguments)
+    with pytest.raises(InputError, match="model must be a PreTrainedModel, not 'gpt'"):
+        mmspec.disable_speculation("gpt")
     for given, said in (
         (dict(window=3), "'window'; that is a setting of a method: give it in config"),
         (dict(draftr=llama), "did you mean 'drafter'"),
