@@ -91,7 +91,9 @@ def _check_no_setting(name: str, config: str, arguments: Iterable[str]) -> None:
 def check_value(name: str, value: Any, hint: Any) -> None:
     """Raise an `InputError` unless a value is of the kind that an annotation says."""
     if not _fits(value, hint):
-        raise InputError(f"{name} must be {_words(hint)}, not {_shown(value)}")
+        told = f"{name} must be {_words(hint)}, not {_shown(value)}"
+        inside = _components_that_fit(value, hint)
+        raise InputError(f"{told}; its {' or '.join(inside)} is one" if inside else told)
 
 
 def is_chat(value: Any) -> bool:
@@ -122,6 +124,13 @@ def _fits(value: Any, hint: Any) -> bool:
     kind = kind or hint
     unknown = kind in (Any, inspect.Parameter.empty) or not isinstance(kind, type)
     return unknown or isinstance(value, kind)
+
+
+def _components_that_fit(value: Any, hint: Any) -> list[str]:
+    """Names of a pipeline's components that are what is asked for in its place."""
+    parts = getattr(value, "components", None)
+    held = parts if isinstance(parts, Mapping) else {}
+    return [name for name, part in held.items() if part is not None and _fits(part, hint)]
 
 
 def _words(hint: Any, several: bool = False) -> str:

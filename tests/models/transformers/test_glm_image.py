@@ -47,6 +47,14 @@ def model(folder):
     return GlmImageForConditionalGeneration.from_pretrained(folder / "vision_language_encoder")
 
 
+def test_the_whole_pipeline_is_told_which_of_its_parts_speculates(pipe):
+    said = "not a GlmImagePipeline; its (text_encoder or )?vision_language_encoder is one"
+    for function in (mmspec.enable_speculation, mmspec.disable_speculation):
+        with pytest.raises(InputError, match=said):
+            function(pipe)
+    mmspec.enable_speculation(pipe.vision_language_encoder)
+
+
 def request(rows: int = 2, **more) -> dict:
     """What the processor gives for captions of several lengths, with smaller grids."""
     words = tokenizer()
