@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import count
 from typing import Any
 
 from ..methods import SpecConfig
@@ -84,14 +83,28 @@ class Comparison:
 
     def _warm(self, config: SpecConfig) -> None:
         kind = config, tuple(sorted(self.request.call.items()))
-        if kind not in self.model.warm:
-            view = self.make(self.model.pipe, self.request)
-            many = "a round" if view.first_rounds == 1 else f"{view.first_rounds} rounds"
-            self._tell(f"Warming up by {many}: the first of a kind is slow, so it is not timed …")
-            rounds = count(1)
-            view.run(lambda: self._stops() or next(rounds) >= view.first_rounds)
-            if not self._stops():
-                self.model.warm.add(kind)
+        if kind in self.model.warm:
+            return
+        view, rounds, begun = self.make(self.model.pipe, self.request), 0, time.monotonic()
+
+        def on_round() -> bool:
+            nonlocal rounds
+            rounds += 1
+            self.model.first_round = (time.monotonic() - begun) / rounds
+            if not (stops := self._stops() or rounds >= view.first_rounds):
+                self._tell_warming(view.first_rounds - rounds)
+            return stops
+
+        self._tell_warming(view.first_rounds)
+        view.run(on_round)
+        if not self._stops():
+            self.model.warm.add(kind)
+
+    def _tell_warming(self, rounds: int) -> None:
+        many = "a round" if rounds == 1 else f"{rounds} rounds"
+        each = self.model.first_round
+        wait = "" if each is None else f", about {markup.seconds(each * rounds)}"
+        self._tell(f"Warming up by {many}{wait}: the first of a kind is slow, so it is not timed …")
 
     def _run(self, place: str) -> None:
         view = self.views[place] = self.make(self.model.pipe, self.request)

@@ -20,10 +20,15 @@ FIRST_RATE = 50e6  # bytes a second, before a model was loaded: a guess for a pl
 
 @dataclass
 class Model:
-    """A pipeline, and which ways of running it have been run: the first time is a slow one."""
+    """A pipeline, and which ways of running it have been run: the first time is a slow one.
+
+    Attributes:
+        first_round: seconds of a round that was the first of its kind; None: there was none yet.
+    """
 
     pipe: Any
     warm: set[Any] = field(default_factory=set)
+    first_round: float | None = None
 
 
 class ModelCache:

@@ -205,6 +205,19 @@ def test_the_first_draft_of_a_clip_is_warm_up(page, monkeypatch):
     assert [len(rounds) for rounds in plain] == [1, 12]
 
 
+def test_warming_up_says_how_long_it_takes(page, monkeypatch):
+    """By the first rounds so far; before the first of a model nothing is known."""
+    tell, told = comparison.Comparison._tell, []
+    monkeypatch.setattr(
+        comparison.Comparison, "_tell", lambda run, text: (told.append(text), tell(run, text))[1]
+    )
+    one(page, "video")
+    first, second, third = [text for text in told if text.startswith("Warming up")]
+    assert first.startswith("Warming up by 2 rounds: ")
+    assert re.match(r"Warming up by a round, about \d+ s: ", second)  # one of the two is over
+    assert re.match(r"Warming up by a round, about \d+ s: ", third)  # plain decoding's
+
+
 def test_a_run_has_an_end(folders, slow, monkeypatch):
     """After its seconds it stops within a round, and the page says why; the next may begin."""
     rounds, go, _ = slow
