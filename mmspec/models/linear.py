@@ -1,7 +1,8 @@
 """Linear maps for few rows: on a CPU `F.linear` packs its weight anew in every call.
 
 Packed once for oneDNN, many rows cost little more than one; `python -m benchmarks micro` measures
-how much. A call of oneDNN has a price of its own, though, which a narrow weight doesn't pay back.
+how much. A call of oneDNN has a price of its own, though, which a small weight does not pay back
+for a single row, and a narrow one never does.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 NARROW = 400
+TINY = 2**16  # numbers of a weight that no packing pays for
+SMALL = 2**19  # numbers of one for which it does not pay if there is a single row
 
 
 def packable(weight: Tensor) -> bool:
@@ -23,7 +26,11 @@ def packable(weight: Tensor) -> bool:
 
 
 class RowLinear:
-    """`x @ weightᵀ` for inference, `weight [out, in]`; where nothing can be packed, `F.linear`."""
+    """`x @ weightᵀ` for inference, `weight [out, in]`; where nothing can be packed, `F.linear`.
+
+    A small weight is kept twice, packed and transposed, the latter for a single row; a tiny one is
+    transposed alone.
+    """
 
     def __init__(self, weight: Tensor) -> None:
         self.__setstate__({"weight": weight.detach().contiguous()})
@@ -32,13 +39,18 @@ class RowLinear:
         return {"weight": self.weight.to_dense() if self.packed else self.weight}
 
     def __setstate__(self, state: dict[str, Tensor]) -> None:
-        self.weight = state["weight"]
-        self.packed = packable(self.weight)
+        self.weight = weight = state["weight"]
+        self.packed, self.transposed = packable(weight) and weight.numel() > TINY, None
+        if packable(weight) and weight.numel() <= SMALL:
+            self.transposed = weight.t().contiguous()
         if self.packed:  # the operators that torch.compile's CPU backend puts in for a linear layer
-            self.weight = torch.ops.mkldnn._reorder_linear_weight(self.weight)
+            self.weight = torch.ops.mkldnn._reorder_linear_weight(weight)
 
     def __call__(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
         """`x [..., in]` to `[..., out]`, plus `bias [out]` if there is one."""
+        turned = self.transposed
+        if turned is not None and (not self.packed or x.numel() == len(turned)):
+            return x @ turned if bias is None else x @ turned + bias
         if self.packed:
             out: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.weight, bias, "none", [], "")
             return out
