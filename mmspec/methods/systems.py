@@ -59,7 +59,7 @@ SYSTEMS = (
     System("Speculative Verdict", "small experts reason, the model decides", "verdict"),
     System(
         "SpecPC",
-        "a draft model chooses what the target reads of a prompt",
+        "a draft model chooses what the target reads of a prompt's pictures",
         "draft[target_compressor=draft-attention]",
     ),
     System(
@@ -69,7 +69,7 @@ SYSTEMS = (
     ),
     System(
         "SpecKV-PC",
-        "both: a shorter prompt, and of that a smaller cache",
+        "both: shorter pictures, and a smaller cache of that prompt",
         "draft[target_compressor=draft-attention,target_cache=speckv]",
     ),
     # drafters of text
