@@ -10,7 +10,7 @@ nobody knows what it is without them: such a block is taken without chance, as t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import torch
@@ -30,8 +30,10 @@ from ..models.transformers.masked_target import OwnBlocks
 from .feature.block import BlockDrafter, BlockModel
 from .routed_blocks import RoutedBlockDrafter
 from .sound_laws import faults, mended
+from .tree.block_paths import BlockPathsDrafter
 from .tree.shape import TreeShape
 from .tree.siblings import draw_siblings, law_of_siblings
+from .tree.trigrams import LivingTrigrams
 
 
 class MaskedBlocks(BlockModel):
@@ -189,6 +191,28 @@ def masked_tree(
     """The drafter of trees over a masked draft model, see `MaskedModel`."""
     blocks = MaskedBlocks(MaskedModel(model, block_length), steps or 1)
     return CartesianDrafter(blocks, widths, siblings)
+
+
+def masked_paths(
+    model: object,
+    num_draft_tokens: int,
+    vocab_size: int,
+    beam: int,
+    weight: float,
+    mass: float,
+    eos: Sequence[int] = (),
+    prompt: Tensor | None = None,
+    table: LivingTrigrams | None = None,
+) -> BlockPathsDrafter:
+    """The drafter of paths through a masked draft model's block, as DiffuSpec has it.
+
+    Args:
+        model: see `MaskedModel`.
+        num_draft_tokens: masked places of the block, which one call fills.
+        vocab_size, beam, weight, mass, eos, prompt, table: see `BlockPathsDrafter`.
+    """
+    blocks = MaskedBlocks(MaskedModel(model, num_draft_tokens))
+    return BlockPathsDrafter(blocks, vocab_size, beam, weight, mass, eos, prompt, table)
 
 
 def masked_rows(

@@ -59,7 +59,7 @@ SYSTEMS = (
     System("Speculative Verdict", "small experts reason, the model decides", "verdict"),
     System(
         "SpecPC",
-        "a draft model chooses what the target reads of a prompt",
+        "a draft model chooses what the target reads of a prompt's pictures",
         "draft[target_compressor=draft-attention]",
     ),
     System(
@@ -69,7 +69,7 @@ SYSTEMS = (
     ),
     System(
         "SpecKV-PC",
-        "both: a shorter prompt, and of that a smaller cache",
+        "both: shorter pictures, and a smaller cache of that prompt",
         "draft[target_compressor=draft-attention,target_cache=speckv]",
     ),
     # drafters of text
@@ -84,6 +84,11 @@ SYSTEMS = (
     System("DEL", "how many of them is found out as it goes", "early-exit", "2.16–2.62×"),
     System("SWIFT", "the target drafts without some layers", "layer-skip", "1.3–1.6×"),
     System("DiffuSpec", "paths through a denoised block", "diffuspec", "3.08× (Qwen2.5-32B)"),
+    System(
+        "DiffuSpec's drafter",
+        "the same paths, through a block of a masked diffusion model of its own, as published",
+        "diffuspec-masked",
+    ),
     System("SpecTr", "siblings by optimal transport", "tree[rule=k-seq,siblings=independent]"),
     System("RSD", "siblings without replacement", "tree[siblings=without-replacement]"),
     System("Falcon", "an LSTM head of blocks of two", "falcon", "2.91–3.51× (Vicuna)"),

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 
+import masked_networks
 import numpy as np
 import pytest
 import torch
 from sizes import SMALL
-from toys import EXACT, Table, TableModel, TableTarget, distance, outputs, whole_loop
+from toys import EXACT, Table, TableModel, TableTarget, context_at, distance, outputs, whole_loop
 from transformers import (
     LlamaConfig,
     LlamaForCausalLM,
@@ -21,7 +22,14 @@ from transformers import (
 from mmspec import SpecConfig, enable_speculation
 from mmspec.draft.draft_model import ModelDrafter
 from mmspec.draft.feature.block import BlockDrafter
-from mmspec.draft.masked import CartesianDrafter, MaskedBlocks
+from mmspec.draft.masked import (
+    CartesianDrafter,
+    MaskedBlocks,
+    masked_chain,
+    masked_paths,
+    masked_tree,
+)
+from mmspec.draft.tree.block_paths import BlockPathsDrafter
 from mmspec.engine.accept.recursive import RecursiveRule
 from mmspec.engine.accept.token import TokenRule
 from mmspec.engine.coins import ProductionCoins
@@ -94,6 +102,36 @@ def test_joint_law_of_trees(vocab, widths, limit, siblings):
         length=ConstantLength(len(widths)),
     )
     assert distance(law, target.joint(limit)) < EXACT
+
+
+@pytest.mark.parametrize("warp", WARPS.values(), ids=WARPS)
+@pytest.mark.parametrize(("vocab", "ahead", "limit"), [(3, 2, 3), (2, 3, 4)])
+def test_joint_law_of_paths(vocab, ahead, limit, warp):
+    """DiffuSpec over a masked model: its paths are chosen without chance, whatever its laws say."""
+    target, prompt = Table(vocab, 7, warp), torch.tensor([[0, 1, 0, 0, 1]])
+    for eos in ((), (1,)):
+        law = whole_loop(
+            limit,
+            TableTarget(target),
+            lambda eos=eos: BlockPathsDrafter(
+                MaskedBlocks(MaskedTable(vocab, ahead, warp)), vocab, 3, eos=eos, prompt=prompt
+            ),
+            RecursiveRule(),
+            length=ConstantLength(ahead),
+        )
+        assert distance(law, target.joint(limit)) < EXACT
+
+
+def test_paths_are_the_masked_models():
+    """The surest path of its block comes first, where the text knows nothing."""
+    table, text = MaskedTable(5, 3), (1, 2)
+    drafter = BlockPathsDrafter(MaskedBlocks(table), 5, beam=1, weight=1.0)
+    context = context_at(text, 1, 8)
+    drafter.start(context)
+    draft = drafter.propose(context, [3], ProductionCoins([0]).round(0)[0])
+    likeliest = [int(table.law(text, [-1] * 3, place).argmax()) for place in range(3)]
+    assert draft.tokens.tolist() == [likeliest]
+    assert draft.parents.tolist() == [[-1, 0, 1]]
 
 
 def test_a_block_reads_the_text_and_the_blocks_in_front_of_it():
@@ -368,6 +406,31 @@ def test_rows_do_not_depend_on_their_neighbours(form):
     together = drawn(model, target, (0, 1, 2))
     for row in range(3):
         assert drawn(model, target, (row,)) == [together[row]]
+
+
+WAYS = {
+    "chain": lambda model: (masked_chain(model, 2, None, "drawn"), TokenRule()),
+    "tree": lambda model: (
+        masked_tree(model, 2, None, (2, 1), "without-replacement"),
+        RecursiveRule(),
+    ),
+    "paths": lambda model: (masked_paths(model, 2, 2, 3, 0.5, 0.8, (1,)), RecursiveRule()),
+}
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+@pytest.mark.parametrize("form", [FORMS["sdar"], FORMS["dream"]], ids=["sdar", "dream"])
+def test_joint_law_over_a_network(form, way):
+    """What pipelines make, with its cache, for a target of other laws."""
+    model, other = masked_networks.network(vocab=2), Table(2, 9)
+    again = masked_networks.target(model, limit=3, prompt=masked_networks.SHORT).again()
+    for name, value in form.items():
+        setattr(model.config, name, value)
+    law = whole_loop(
+        3, TableTarget(other), lambda: way(GuidedDecoder(*again))[0], way(GuidedDecoder(*again))[1]
+    )
+    assert distance(law, other.joint(3)) < EXACT
 
 
 # --- what is refused ------------------------------------------------------------------------------

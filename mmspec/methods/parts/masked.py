@@ -9,7 +9,7 @@ from ..options import Options, option
 from ..part import Drafter, Preset, Role, Rule
 from .blocks import StepsOptions
 from .shared import CHAIN, ChainOptions, SiblingsOptions
-from .trees import WidthsOptions
+from .trees import PATHS, BlockPathsOptions, WidthsOptions
 
 
 class PlacesOptions(SiblingsOptions):
@@ -105,6 +105,13 @@ class MaskedTreeOptions(WidthsOptions, BlockLengthOptions):
             )
 
 
+class MaskedPathsOptions(BlockPathsOptions):
+    """Options of paths through a masked model's block, of as many places as are drafted."""
+
+    def calls(self, depth: int) -> list[int]:
+        return [2 + self.num_draft_tokens]  # the last of the text, a separator, the block
+
+
 def _routed(
     name: str, policy: str, knob: str, sweep: tuple[float, ...], role: Role, summary: str
 ) -> Preset:
@@ -145,6 +152,14 @@ PARTS = (
         tree=True,
         one_law=lambda options: options.siblings == "independent",
         **_MASKED,
+    ),
+    Drafter(
+        "masked-paths",
+        ".masked:masked_paths",
+        "the best paths through a masked diffusion model's block, by its laws and the text's own",
+        MaskedPathsOptions,
+        needs=("drafter", "masked"),
+        **PATHS,
     ),
     Drafter(
         "own-masked",
@@ -198,6 +213,14 @@ PARTS = (
         "recursive",
         "a masked diffusion model's block as a tree that is wide in front",
         settings={"tree_widths": (2, 2, 1, 1, 1, 1)},
+        serves=("vlm",),
+    ),
+    Preset(
+        "diffuspec-masked",
+        "masked-paths",
+        "recursive",
+        "the best paths through a masked diffusion model's block, as a tree",
+        settings={"num_draft_tokens": 8},
         serves=("vlm",),
     ),
     Preset(

@@ -119,7 +119,7 @@ class BlockPathsOptions(ChainOptions, LivingOptions):
         return self.path_beam * depth
 
     def calls(self, depth: int) -> list[int]:
-        return [depth]  # as one
+        return [depth]
 
 
 class DynamicTreeOptions(GrownOptions, BranchingOptions):
@@ -157,6 +157,10 @@ class MergedOptions(NodesOptions):
     def nodes(self, depth: int) -> int:
         return 0
 
+
+_PATH: Any = {name: f"path_{name}" for name in ("beam", "weight", "mass")}
+PATHS: Any = dict(tree=True, knob="num_draft_tokens", paper="Li et al. 2025")
+PATHS["arguments"] = _PATH | {"table": living("trigrams")}
 
 _GROWN: Any = dict(tree=True, model="token", one_law=lambda o: o.siblings == "independent")
 
@@ -276,14 +280,8 @@ PARTS = (
         ".tree.block_paths:BlockPathsDrafter",
         "a search takes the best paths through a block that a head drafts in a call",
         BlockPathsOptions,
-        {
-            **{name: f"path_{name}" for name in ("beam", "weight", "mass")},
-            "table": living("trigrams"),
-        },
-        tree=True,
         model="block",
-        knob="num_draft_tokens",
-        paper="Li et al. 2025",
+        **PATHS,
     ),
     Preset("tree", "tree", "recursive", "a smaller model drafts a tree"),
     Preset(

@@ -1,4 +1,4 @@
-"""Masked models draft for language models and for those that see: `deer` and `deer-tree`."""
+"""Masked models draft for language models and for those that see: `deer` and its kind."""
 
 from __future__ import annotations
 
@@ -28,6 +28,8 @@ METHODS = [
     "deer[siblings=top,draft_steps=3]",
     "deer-tree[siblings=top]",
     "deer[length=goodput]",
+    "diffuspec-masked",
+    "diffuspec-masked[num_draft_tokens=5,path_beam=2,length=eos-ema]",
 ]
 
 
@@ -75,7 +77,7 @@ def test_on_rounded_weights(pipe):
     assert sum(out.stats.drafted) > 0
 
 
-@pytest.mark.parametrize("method", METHODS[:4])
+@pytest.mark.parametrize("method", [*METHODS[:4], "diffuspec-masked"])
 @pytest.mark.parametrize("form", [{}, {"prefix_reading": "whole", "shifted_logits": True}], ids=str)
 def test_a_seed_draws_the_same_alone_and_in_a_batch(words, method, form):
     pipe = mmspec.TextPipeline(texts.model(words), words, drafter=masked(words, **form))
@@ -83,7 +85,7 @@ def test_a_seed_draws_the_same_alone_and_in_a_batch(words, method, form):
     texts.check_seeds(pipe, PROMPTS)
 
 
-@pytest.mark.parametrize("method", ["deer", "deer-tree"])
+@pytest.mark.parametrize("method", ["deer", "deer-tree", "diffuspec-masked"])
 def test_guidance(words, method):
     """Conditional and unconditional rows of the masked model, too."""
     target, drafter = texts.model(words), masked(words)
@@ -157,7 +159,7 @@ def published(folder, layout, words):
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_published_layouts_draft(words, tmp_path, layout):
-    """Loader and drafts; weights are random."""
+    """Loader and drafts; weights are random. DiffuSpec's drafter is a Dream."""
     mmspec.TextPipeline(texts.model(words), words).save_pretrained(tmp_path)
     published(tmp_path / "drafter", layout, words)
     assert first_method(tmp_path, "vlm") == "deer"
@@ -167,10 +169,11 @@ def test_published_layouts_draft(words, tmp_path, layout):
     assert (told.shifted_logits, told.prefix_reading) == (shifted, reading)
     pipe.enable_speculation("plain")
     plain = pipe(PROMPTS, max_new_tokens=12)
-    pipe.enable_speculation("deer")
-    out = pipe(PROMPTS, max_new_tokens=12)
-    assert out.tokens == plain.tokens
-    assert out.stats.fault is None
+    for method in ("deer", "diffuspec-masked"):
+        pipe.enable_speculation(method)
+        out = pipe(PROMPTS, max_new_tokens=12)
+        assert out.tokens == plain.tokens
+        assert out.stats.fault is None
     pipe.save_pretrained(tmp_path / "again")
     again = mmspec.TextPipeline.from_pretrained(tmp_path / "again").drafter.config
     assert (again.mask_token_id, again.shifted_logits) == (len(words), shifted)
@@ -209,7 +212,7 @@ def check_seeing(pipe, method):
     assert sum(out.stats.drafted) > 0
 
 
-@pytest.mark.parametrize("method", METHODS[:3])
+@pytest.mark.parametrize("method", [*METHODS[:3], "diffuspec-masked"])
 def test_for_a_model_that_sees(seeing, method):
     """On the text alone."""
     check_seeing(seeing, method)
