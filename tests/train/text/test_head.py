@@ -222,7 +222,7 @@ def test_a_smaller_vocabulary_is_what_the_model_says_most(own, build):
     recipe = build("eagle3")
     counts = torch.zeros(len(recipe.teacher.tokenizer), dtype=torch.long)
     for example in recipe.lessons(0, True):
-        counts += example.tokens[example.mask].bincount(minlength=len(counts))
+        counts += example.tokens[example.answer].bincount(minlength=len(counts))
     drafted = recipe.model.vocabulary.ids
     assert len(drafted) == 40
     assert recipe.teacher.tokenizer.eos_token_id in drafted
