@@ -9,7 +9,7 @@ import numpy as np
 from ..run.samples import Line, output_tokens
 from ..schema_parts import Category
 from .bootstrap import FEWEST_PAIRS, Interval, known_interval, ratio_interval
-from .counters import merged_stats
+from .counters import acceptance_by_position, merged_stats
 from .speed import per_token
 
 
@@ -35,15 +35,15 @@ def _category(pairs: list[tuple[Line, Line]], baseline: bool) -> Category:
     own = [line for line, _ in pairs]
     total = merged_stats(own)
     seconds = sum(line["decode_seconds"] for line in own)
+    shares = acceptance_by_position(total)
     row = Category(
         n=len(own),
         mean_acceptance_length=total.mean_acceptance_length,
-        acceptance_by_position=total.acceptance_by_position,
+        acceptance_by_position=shares,
         tokens_per_second=sum(output_tokens(line["stats"]) for line in own) / seconds,
         mean_acceptance_length_ci95=_share_interval(own, "emitted", "calls"),
         acceptance_by_position_ci95=[
-            _share_interval(own, "accepted_at", "judged_at", place)
-            for place in range(len(total.judged_at))
+            _share_interval(own, "accepted_at", "judged_at", place) for place in range(len(shares))
         ],
     )
     if not baseline:

@@ -43,7 +43,7 @@ _TRAINED: tuple[tuple[str, Callable[[str], Any], str], ...] = (
     ("--seed", options.seed, "of weights and data (default: the recipe's)"),
     ("--rate", float, "learning rate (default: the recipe's)"),
     ("--keep", float, "share of older weights in the exported average (default: the recipe's)"),
-    ("--max-new-tokens", int, "of answers to learn from, for vlm-head (default: the recipe's)"),
+    ("--max-new-tokens", int, "of answers to learn from (default: the recipe's)"),
 )
 
 

@@ -45,7 +45,7 @@ class Chat:
             InputError: see there, or it is among what a conversation gives itself; the conversation
                 is as before.
         """
-        for name in ("prompt", "memory"):
+        for name in ("prompt", "memory", "return_dict"):
             if name in call:
                 raise InputError(f"a conversation gives the pipeline its own {name}; leave it out")
         told = [*self.messages, {"role": "user", "content": text}]

@@ -52,6 +52,7 @@ class AnsweringPipeline(SpeculativePipeline):
     listener: Listener | None = None
     reward: StepReward | None = None
     modality = "vlm"
+    without: ClassVar = "prompt-lookup"
     index = "config.json"
     instead: ClassVar = SpeculativePipeline.instead | {
         **dict.fromkeys(GENERATE, _BY_GENERATE),

@@ -9,6 +9,7 @@ from transformers import PreTrainedModel
 
 from ...errors import InputError
 from ...methods import ResolvedConfig
+from ...methods.part import Head
 from ...methods.parts.routing import ADVANTAGE_ROUTER, ROUTER, ROUTERS
 from ...methods.parts.steps import STEP_REWARD
 from ...models.heads.judge import JudgeHead
@@ -72,15 +73,16 @@ class Beside:
                 "method 'verdict' asks several models: call SpeculativeVerdict, or `mmspec ask "
                 "--method verdict --expert FOLDER`"
             )
-        wants = None if config.head is None else config.head.name
+        head = config.head
+        wants = None if head is None else head.name
         needs = {"drafter", "masked", "masked-target", "judge", f"heads/{wants}"}
         if config.unverified or set(config.needs) - {*needs, *ROUTERS, STEP_REWARD}:
             raise InputError(f"method {name!r} is one of our own image pipeline")
         wanted = "drafter" in config.needs
-        if wants is not None and self.head is None:
+        if head is not None and self.head is None:
             raise InputError(
-                f"method {name!r} needs the draft head {wants!r} and there is none; make it: "
-                f"mmspec train vlm-head --method {wants} --pipeline FOLDER"
+                f"method {name!r} needs the draft head {wants!r} and there is none; "
+                f"{_origin(head, target.sees)}"
             )
         if self.head is not None and wants is None:
             raise InputError(f"method {name!r} has no draft head; leave head out")
@@ -142,6 +144,14 @@ class Beside:
             raise InputError("the router is in training mode; call router.eval() first")
         if self.router is not None and self.drafter is not None:
             self.router.check(target.model, self.drafter)
+
+
+def _origin(head: Head, sees: bool) -> str:
+    """How to get a draft head for a model that `sees` pictures, or does not."""
+    if not head.trained:
+        return f"it comes from published files: put them into heads/{head.name} of the folder"
+    recipe = "vlm-head" if sees or head.sees else "text-head"
+    return f"make it: mmspec train {recipe} --method {head.name} --pipeline FOLDER"
 
 
 ALONE = Beside()

@@ -28,7 +28,7 @@ from ....pipelines.text.pipeline import TextPipeline
 from ....pipelines.vlm.chat import Message
 from ...run.job import Job
 from ..vlm.answers import Answers
-from ..vlm.peers import PEERS, until
+from ..vlm.peers import PEERS, drafted, until
 from .talk import Talk, inputs_of
 
 _, PEER = PEERS
@@ -197,6 +197,5 @@ def peers_of(job: Job) -> dict[str, LlamaCpp]:
             if bits in TYPES:
                 found[f"{PEER}plain[{TYPES[bits][0]}]"] = LlamaCpp(file, bits=bits)
         if config.method == "prompt-lookup":
-            length = int(config.resolve("vlm").options.get("num_draft_tokens") or 0)
-            found.setdefault(f"{PEER}prompt-lookup", LlamaCpp(file, length))
+            found.setdefault(f"{PEER}prompt-lookup", LlamaCpp(file, int(drafted(config) or 0)))
     return found

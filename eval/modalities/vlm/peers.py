@@ -124,13 +124,19 @@ def peers(configs: Mapping[str, SpecConfig]) -> dict[str, Peer]:
     """The peers of a run's methods, by name: plain decoding, and what ours have a like of."""
     found = {"transformers:plain": Peer()}
     for config in configs.values():
-        length = config.resolve("vlm").options.get("num_draft_tokens")
+        length = drafted(config)
         if config.method == "draft":
             found.setdefault("transformers:assisted", Peer(assisted=True, length=length))
             found.setdefault("transformers:assisted-default", Peer(assisted=True))
         if config.method == "prompt-lookup":
             found.setdefault("transformers:prompt-lookup", Peer(lookup=int(length or 0)))
     return found
+
+
+def drafted(config: SpecConfig) -> int | None:
+    """Tokens a round that a method drafts: where a policy chooses them, its usual number."""
+    told = (one.resolve("vlm").options for one in (config, SpecConfig(config.method)))
+    return next((n for o in told if (n := o.get("num_draft_tokens")) is not None), None)
 
 
 @dataclass

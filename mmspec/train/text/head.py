@@ -65,13 +65,13 @@ class TextHeadRecipe(HeadRecipe):
         return self.prompts.described
 
     def counts(self) -> Tensor:
-        """Counts `[V]` of the tokens that the model says in its first `COUNTED` batches."""
+        """Counts `[V]` of the tokens of the model's answers in its first `COUNTED` batches."""
         size = self.teacher.decoder.vocab_size
         counts = torch.zeros(size, dtype=torch.long)
         for first in range(0, COUNTED, pool.TOGETHER):
             for batch in self.lessons(first, True):
                 assert batch.tokens is not None
-                counts += batch.tokens[batch.mask].bincount(minlength=size)
+                counts += batch.tokens[batch.answer].bincount(minlength=size)
         return counts
 
     def lessons(self, number: int, seen: bool) -> list[HeadBatch]:

@@ -172,7 +172,7 @@ def lines_of(name: str, samples: list[Sample], batch: int = 1) -> list[dict]:
 
 def test_rows_by_hand():
     plain = [plain_sample(8.0), plain_sample(12.0), plain_sample(16.0)]
-    one = dict(drafted=[4], accepted=[5], emitted=[8], judged_at=[3, 2], accepted_at=[3, 1])
+    one = dict(drafted=[4], accepted=[5], emitted=[8], judged_at=[3, 2, 0], accepted_at=[3, 1, 0])
     fast = [
         sample([1, 2, 1], 4.0, 2.0, calls=[3], target_tokens=[7], **one),
         sample([3, 1], 4.0, 6.0, calls=[2], target_tokens=[6], **one),

@@ -104,6 +104,8 @@ def test_a_refused_turn_changes_nothing(pipe):
     before = [*chat.messages]
     with pytest.raises(InputError, match="max_new_tokens"):
         chat.say(TURNS[1], max_new_tokens=0)
+    with pytest.raises(InputError, match="its own return_dict"):
+        chat.say(TURNS[1], max_new_tokens=4, return_dict=False)
     assert chat.messages == before
     with pytest.raises(InputError, match="a conversation has one"):
         pipe(TURNS, memory=chat.memory)

@@ -117,6 +117,19 @@ def test_what_it_refuses(pipe, call, message):
         pipe(**call)
 
 
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [
+        ("eagle3", "make it: mmspec train text-head --method eagle3 --pipeline FOLDER"),
+        ("mtp", "comes from published files: put them into heads/mtp of the folder"),
+        ("draft", "needs the component 'drafter' .* use 'prompt-lookup'"),
+    ],
+)
+def test_what_it_lacks(llama, words, method, message):
+    with pytest.raises(InputError, match=message):
+        mmspec.TextPipeline(llama, words).enable_speculation(method)
+
+
 def test_folders_that_it_refuses(tmp_path):
     with pytest.raises(InputError, match=r"models by name are .*smollm2"):
         mmspec.TextPipeline.from_pretrained("smollm3")

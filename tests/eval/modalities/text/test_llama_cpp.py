@@ -207,6 +207,14 @@ def test_a_row_in_as_many_bits(package, file, prompts, monkeypatch, tmp_path):
     assert talk.answer(told, [0], {"max_new_tokens": 5}).tokens
 
 
+def test_its_prompt_lookup_copies_where_a_policy_chooses_how_far(package, file, prompts):
+    modality, suite = MODALITIES["text"], load_suite("spec-bench")
+    methods = parse_methods(("plain", "prompt-lookup[length=goodput]"))
+    job = Job(suite, modality.items(suite, prompts), methods, {}, model=str(file))
+    found = llama_cpp.peers_of(job)
+    assert found["llama.cpp:prompt-lookup"] == llama_cpp.LlamaCpp(file, 4)
+
+
 @pytest.mark.parametrize("model", [None, "runs/model", "smollm2-of-mine.safetensors"])
 def test_where_it_has_no_rows(package, model, prompts):
     modality = MODALITIES["text"]

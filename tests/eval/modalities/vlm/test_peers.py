@@ -75,3 +75,13 @@ def test_each_method_with_a_like_of_its_own_has_a_peer():
     assert found["transformers:assisted"] == Peer(assisted=True, length=4)
     assert found["transformers:assisted-default"] == Peer(assisted=True)
     assert found["transformers:prompt-lookup"] == Peer(lookup=4)
+
+
+@pytest.mark.parametrize("length", ["goodput", "auto"])
+def test_a_peer_drafts_where_a_policy_chooses_how_far(length):
+    methods = "draft", "prompt-lookup"
+    found = peers({name: SpecConfig(name, length=length) for name in methods})
+    assert found["transformers:assisted"] == Peer(assisted=True, length=4)
+    assert found["transformers:prompt-lookup"] == Peer(lookup=4)
+    own = peers({"lookup": SpecConfig("prompt-lookup", num_draft_tokens=7)})
+    assert own["transformers:prompt-lookup"] == Peer(lookup=7)
