@@ -9,7 +9,7 @@ import numpy as np
 from ..run.samples import Line, output_tokens
 from ..schema_parts import Category
 from .bootstrap import FEWEST_PAIRS, Interval, known_interval, ratio_interval
-from .counters import acceptance_by_position, merged_stats
+from .counters import merged_stats
 from .speed import per_token
 
 
@@ -35,7 +35,7 @@ def _category(pairs: list[tuple[Line, Line]], baseline: bool) -> Category:
     own = [line for line, _ in pairs]
     total = merged_stats(own)
     seconds = sum(line["decode_seconds"] for line in own)
-    shares = acceptance_by_position(total)
+    shares = total.acceptance_by_position
     row = Category(
         n=len(own),
         mean_acceptance_length=total.mean_acceptance_length,

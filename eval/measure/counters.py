@@ -39,19 +39,11 @@ def counted_row(total: SpecStats, n: int, shared: bool) -> MethodResult:
         contract=total.contract,
         n=n,
         mean_acceptance_length=total.mean_acceptance_length,
-        acceptance_by_position=acceptance_by_position(total),
+        acceptance_by_position=total.acceptance_by_position,
         accepted_lengths=accepted_lengths(total),
         phase_seconds=phase_seconds(total),
         **total.per_sample(shared),  # type: ignore[arg-type]
     )
-
-
-def acceptance_by_position(total: SpecStats) -> list[float]:
-    """Rate at which draft position i stood, given that those before it did.
-
-    It ends with the last position that was ever judged: behind it there is no rate.
-    """
-    return total.acceptance_by_position[: sum(count > 0 for count in total.judged_at)]
 
 
 def accepted_lengths(total: SpecStats) -> list[float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import signal
-import threading
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,9 @@ from .demo import end_of_signal
 from .options import add_command, add_pairs, check_range
 
 if TYPE_CHECKING:
+    from ..serve.backend import Backend
     from ..serve.loading import Offered
+    from ..serve.requests import ServeLimits
 
 KEY = "MMSPEC_API_KEY"  # the environment's name for a key
 _DEFAULT = (("vlm", "embedded-vlm"), ("image", "embedded-image"))
@@ -71,8 +73,8 @@ def _serve(args: argparse.Namespace) -> int:
         raise absent(f"the server needs {error.name}", "serve") from error
 
     from ..serve.app import build_app
-    from ..serve.loading import local_backend
     from ..serve.requests import ServeLimits
+    from ..serve.web_server import run_server
 
     if not keys and not args.no_key and not is_loopback(args.host):
         raise InputError(
@@ -87,24 +89,31 @@ def _serve(args: argparse.Namespace) -> int:
     local = not args.no_key and is_loopback(args.host)
     before = signal.signal(signal.SIGTERM, end_of_signal)
     try:
-        if args.replicas is not None:
-            from ..serve.scale_out import scaled_out
-
-            where = args.replicas, args.host, args.port, args.cluster
-            with scaled_out(models, limits, keys, local, *where):
-                print(ready, flush=True)
-                threading.Event().wait()
-        if args.cluster is not None:
-            raise InputError("--cluster is for --replicas; give both")
-        from ..serve.local_server import serve_here
-
-        backend = local_backend(models, limits)
-        app = build_app(backend, limits, keys, local)
-        print(ready, flush=True)
-        serve_here(app, backend, args.host, args.port, limits)
+        with _backend(models, limits, args.replicas, args.cluster) as backend:
+            app = build_app(backend, limits, keys, local)
+            print(ready, flush=True)
+            run_server(app, backend, args.host, args.port, limits)
     finally:
         signal.signal(signal.SIGTERM, before)
     return 0
+
+
+def _backend(
+    models: list[Offered],
+    limits: ServeLimits,
+    replicas: tuple[int, int] | None,
+    cluster: str | None,
+) -> AbstractContextManager[Backend]:
+    """The models, in this process or in replicas."""
+    if replicas is not None:
+        from ..serve.scale_out import scaled_out
+
+        return scaled_out(models, limits, replicas, cluster)
+    if cluster is not None:
+        raise InputError("--cluster is for --replicas; give both")
+    from ..serve.loading import local_backend
+
+    return closing(local_backend(models, limits))
 
 
 def _replicas(text: str) -> tuple[int, int]:

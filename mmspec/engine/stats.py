@@ -230,9 +230,12 @@ class SpecStats:
 
     @property
     def acceptance_by_position(self) -> list[float]:
-        """Rate at which draft position i stood, given that those before it did."""
+        """Rate at which draft position i stood, given that those before it did.
+
+        It ends with the last position that was ever judged: behind it there is no rate.
+        """
         pairs = zip(self.accepted_at, self.judged_at, strict=True)
-        return [kept / judged if judged else 0.0 for kept, judged in pairs]
+        return [kept / judged for kept, judged in pairs if judged]
 
     def of_sample(self, row: int) -> dict[str, Any]:
         """Counters of an output for its line of the log."""

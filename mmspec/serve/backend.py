@@ -108,6 +108,9 @@ class Backend(Protocol):
     async def metrics(self) -> bytes:
         """Figures in Prometheus' form."""
 
+    def end(self) -> None:
+        """Begin to end: what waits is refused, what runs is interrupted; called from any thread."""
+
 
 class LocalBackend:
     """Models of this process, behind one `Batcher`."""
@@ -163,7 +166,6 @@ class LocalBackend:
         return self._metrics.text()
 
     def end(self) -> None:
-        """Begin to end: what waits is refused, what runs is interrupted."""
         self.batcher.end()
 
     def close(self) -> None:

@@ -1,27 +1,25 @@
-"""Scale-out on Ray Serve: replicas of the models, behind a front that loses no request.
+"""Scale-out on Ray Serve: replicas of the models, behind this process, which loses no request.
 
-A replica that dies takes its batch along. The front asks another one again: the seeds are the
-request's, so the answer is the same, and what a client has of it already is not told twice.
+A replica that dies takes its batch along. Another one is asked again: the seeds are the request's,
+so the answer is the same, and what a client has of it already is not told twice.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-import os
 import re
 import signal
 import threading
 import time
-import urllib.request
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
 from ..errors import InputError, absent, reason
-from .app import build_app
 from .backend import BusyError, ChatAsked
-from .batcher import BROKEN
+from .batcher import BROKEN, ENDS
 from .jobs import JobError, News
 from .loading import KINDS, Offered, check_here, check_names, local_backend
 from .metrics import Metrics
@@ -38,10 +36,6 @@ except ImportError as error:
 logger = logging.getLogger(__name__)
 NAME, MODEL = "mmspec", "model"  # of the application, and of the deployment in it
 RESTARTS = 3  # times that a request is asked again
-PATIENCE = {  # of Ray Serve with its own processes: on a busy machine they start slowly
-    "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",
-    "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "60",
-}
 WARNINGS = {"log_level": "WARNING"}  # Serve would tell of every request
 _OURS = re.escape(f"{InputError.__module__}.{InputError.__name__}")
 LOST = "the replica that answered is gone, and so are those that were asked after it"
@@ -84,18 +78,46 @@ class RayBackend:
         self.models, self._handle = models, handle
         self._metrics = Metrics()  # what waits and runs is in Ray's own figures
         self.seconds = seconds
+        self._under_way: set[Callable[[News], None]] = set()  # how each request is told from afar
 
     async def submit(
         self, model: str, asked: Any, rows: int, seeds: list[int], seconds: float | None = None
     ) -> AsyncGenerator[News, None]:
+        loop, heard = asyncio.get_running_loop(), asyncio.Queue[News]()
         until = time.monotonic() + (self.seconds if seconds is None else seconds)
         if isinstance(asked, ChatAsked):  # asked again, it goes on where it was
             asked = replace(asked, seeded=True)
-        return self._news(model, asked, rows, seeds, until)
+
+        def tell(news: News) -> None:
+            loop.call_soon_threadsafe(heard.put_nowait, news)
+
+        async def ask() -> None:
+            try:
+                async for one in self._news(model, asked, rows, seeds, until):
+                    heard.put_nowait(one)
+            except Exception:
+                logger.exception("the replicas could not be asked")
+                heard.put_nowait(News("error", value=BROKEN))
+
+        async def news() -> AsyncGenerator[News, None]:
+            self._under_way.add(tell)
+            asking = asyncio.create_task(ask())
+            try:
+                while True:
+                    one = await heard.get()
+                    yield one
+                    if one.kind in ("usage", "error"):
+                        return
+            finally:
+                self._under_way.discard(tell)
+                asking.cancel()
+
+        return news()
 
     async def _news(
         self, model: str, asked: Any, rows: int, seeds: list[int], until: float
     ) -> AsyncGenerator[News, None]:
+        """News of a request, which is done again if a replica dies of it."""
         told, arrived, begun = Told(rows), time.monotonic(), False
         for _ in range(1 + RESTARTS):
             left = until - time.monotonic()
@@ -138,13 +160,18 @@ class RayBackend:
         self._metrics.refused(code)
 
     async def healthy(self) -> bool:
-        return True  # of the front; Ray looks after the replicas
+        return True  # Ray looks after the replicas
 
     async def waiting(self) -> int | None:
         return None  # they wait with the replicas
 
     async def metrics(self) -> bytes:
         return self._metrics.text()
+
+    def end(self) -> None:
+        """Begin to end: requests under way are refused."""
+        for tell in [*self._under_way]:
+            tell(News("error", value=ENDS))
 
 
 class Told:
@@ -213,19 +240,14 @@ def model_deployment(limits: ServeLimits, replicas: tuple[int, int]) -> Any:
 def scaled_out(
     offered: Sequence[Offered],
     limits: ServeLimits,
-    keys: Sequence[str],
-    local: bool,
     replicas: tuple[int, int],
-    host: str,
-    port: int,
     address: str | None = None,
-) -> Iterator[None]:
-    """Serve while the block runs.
+) -> Iterator[RayBackend]:
+    """Give what answers requests by replicas, which end with the block.
 
     Args:
-        offered, limits, keys, local: see `local_backend` and `build_app`.
+        offered, limits: see `local_backend`.
         replicas: least and most; between them their number follows the load.
-        host, port: of the front.
         address: of a Ray cluster; None: one on this machine.
 
     Raises:
@@ -234,22 +256,7 @@ def scaled_out(
     check_names(offered)
     if address is None:  # Ray would try three times, with traces
         check_here(offered)
-    models = {one.name: KINDS[one.kind] for one in offered}
     model = model_deployment(limits, replicas).bind(list(offered), limits)
-
-    def front() -> Any:
-        handle = serve.get_deployment_handle(MODEL, app_name=NAME)
-        return build_app(RayBackend(models, handle, limits.seconds), limits, keys, local)
-
-    ingress = serve.deployment(
-        serve.ingress(front)(),
-        name="front",
-        max_ongoing_requests=limits.waiting,
-        ray_actor_options={"num_cpus": 0},  # it only waits
-        logging_config=WARNINGS,
-    )
-    for name, seconds in PATIENCE.items():
-        os.environ.setdefault(name, seconds)
     try:
         try:
             with _sigterm_kept():
@@ -260,13 +267,13 @@ def scaled_out(
                     logging_level=logging.WARNING,
                 )
             logging.getLogger("ray.serve").setLevel(logging.WARNING)
-            serve.start(http_options={"host": host, "port": port}, logging_config=WARNINGS)
-            serve.run(ingress.bind(model), name=NAME, route_prefix="/", blocking=False)
+            # requests come by this process: Serve's own proxy answers 404 until it knows the routes
+            serve.start(proxy_location="Disabled", logging_config=WARNINGS)
+            handle = serve.run(model, name=NAME, route_prefix=None, blocking=False)
         except Exception as error:  # of a machine that is too busy, Ray raises it as such
             last = _own_error() or str(error).strip().rpartition("\n")[2] or reason(error)
             raise InputError(f"the replicas can't start: {last}") from error
-        _check_reachable(host, port)
-        yield
+        yield RayBackend({one.name: KINDS[one.kind] for one in offered}, handle, limits.seconds)
     finally:
         _end(address)
 
@@ -298,18 +305,6 @@ def _sigterm_kept() -> Iterator[None]:
     finally:
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, before)
-
-
-def _check_reachable(host: str, port: int) -> None:
-    """Raise an `InputError` if another Serve on the cluster keeps its own address."""
-    try:
-        with urllib.request.urlopen(f"http://{host}:{port}/health", timeout=30):
-            return
-    except OSError as error:
-        raise InputError(
-            f"nothing answers at {host}:{port}: Ray Serve may run on this cluster at another "
-            "address already; end it, or use a cluster of its own"
-        ) from error
 
 
 def _end(address: str | None) -> None:

@@ -95,7 +95,8 @@ def test_generate_json(generate, tmp_path):
 
 def test_knobs_reach_the_engine(generate):
     out = generate("--json", "--method", "draft", "--num-draft-tokens", 20)[1]
-    assert len(json.loads(out)["methods"]["draft"]["acceptance_by_position"]) == 15
+    told = json.loads(out)["methods"]["draft"]
+    assert told["drafted"] > 5 * told["nfe_per_sample"]  # up to 15 of what is left
     out = generate("--json", "--method", "sjd", "--window", 2, "--jacobi-init", "uniform")[1]
     assert len(json.loads(out)["methods"]["sjd"]["acceptance_by_position"]) == 2
     parts = ("--drafter", "null", "--length", "heuristic", "--rule", "token")

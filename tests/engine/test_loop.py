@@ -413,7 +413,7 @@ def test_stats_equal_a_recount(name):
         assert stats.acceptance_by_position == []
         assert stats.mean_acceptance_length == 1
     else:
-        rates = [s / j if j else 0.0 for s, j in zip(stood_at, judged_at, strict=True)]
+        rates = [s / j for s, j in zip(stood_at, judged_at, strict=True) if j]
         assert stats.acceptance_by_position == rates
         assert 0 < rates[0] < 1
     assert set(stats.seconds) == {"prefill", "draft", "target", "verify", "update"}
@@ -428,7 +428,7 @@ def test_nothing_is_judged_after_the_end():
     assert stats.emitted == [2]
     assert stats.accepted == [2]
     assert stats.drafted == [3]
-    assert stats.acceptance_by_position[:2] == [1.0, 1.0]
+    assert stats.acceptance_by_position == [1.0, 1.0]  # of the third there is none
     assert stats.judged_at == [1, 1, 0]
     assert stats.accepted_at == [1, 1, 0]
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -13,9 +15,10 @@ from types import SimpleNamespace
 
 import httpx
 import pytest
-from serving import free_port
+from serving import free_port, running
 
 from mmspec.errors import InputError
+from mmspec.serve.batcher import BROKEN, ENDS
 from mmspec.serve.jobs import News
 from mmspec.serve.loading import Offered
 from mmspec.serve.metrics import Metrics, RunMetrics
@@ -58,18 +61,68 @@ def test_an_answer_that_is_another_the_second_time_is_an_error():
     assert error.value.status == 503
 
 
+class Stream:
+    """News of a replica that never come."""
+
+    cancelled = False
+
+    def __aiter__(self):
+        return self
+
+    async def __anext__(self):
+        await asyncio.Event().wait()
+
+    def cancel(self):
+        self.cancelled = True
+
+
+def asking(remote):
+    """The backend over replicas that a call of `remote` asks."""
+    from mmspec.serve.scale_out import RayBackend
+
+    asked = SimpleNamespace(news=SimpleNamespace(remote=remote))
+    return RayBackend({"m": "chat"}, SimpleNamespace(options=lambda stream: asked), 60.0)
+
+
+def test_who_waits_for_a_replica_at_the_end_is_told():
+    stream = Stream()
+    backend = asking(lambda *_: stream)
+
+    async def told() -> News:
+        news = await backend.submit("m", None, 1, [0])
+        first = asyncio.create_task(anext(news))
+        await asyncio.sleep(0.01)
+        threading.Thread(target=backend.end).start()
+        heard = await asyncio.wait_for(first, 60)
+        await news.aclose()
+        await asyncio.sleep(0.01)
+        return heard
+
+    assert asyncio.run(told()) == News("error", value=ENDS)
+    assert stream.cancelled
+    backend.end()  # nobody is left to be told
+
+
+def test_replicas_that_cannot_be_asked_are_an_error():
+    def remote(*_):
+        raise RuntimeError("no controller")
+
+    async def told() -> list[News]:
+        return [one async for one in await asking(remote).submit("m", None, 1, [0])]
+
+    assert asyncio.run(told()) == [News("error", value=BROKEN)]
+
+
 @pytest.mark.slow  # Ray starts
 def test_one_of_two_replicas_dies_under_load():
     import ray
 
     from mmspec.serve.scale_out import scaled_out
 
-    port = free_port()
     limits = ServeLimits(rows=4, waiting=64, tokens=48)
     offered = [Offered("vlm", "embedded-vlm")]
     body = {"model": "embedded-vlm", "max_tokens": 48, "temperature": 1.0}
     body["messages"] = [{"role": "user", "content": "Describe the picture in detail."}]
-    address = f"http://127.0.0.1:{port}"
 
     def ask(seed: int, stream: bool = False) -> str:
         told = httpx.post(
@@ -84,7 +137,7 @@ def test_one_of_two_replicas_dies_under_load():
         assert "error" not in told.text
         return told.text
 
-    with scaled_out(offered, limits, (), True, (2, 2), "127.0.0.1", port):
+    with scaled_out(offered, limits, (2, 2)) as backend, running(backend, limits) as address:
         alone = [ask(seed) for seed in range(4)]
 
         def replicas() -> list[str]:
@@ -132,9 +185,9 @@ def test_a_cluster_that_does_not_start_is_one_line(monkeypatch, error, told):
 
     monkeypatch.setattr(scale_out.ray, "init", init)
     monkeypatch.setattr(scale_out.serve, "shutdown", shutdown)
-    asked = [Offered("vlm", "embedded-vlm")], ServeLimits(), (), True, (1, 1), "127.0.0.1"
+    asked = [Offered("vlm", "embedded-vlm")], ServeLimits(), (1, 1)
     told = f"(?i)^the replicas can't start: {told}.?$"
-    with pytest.raises(InputError, match=told), scale_out.scaled_out(*asked, free_port()):
+    with pytest.raises(InputError, match=told), scale_out.scaled_out(*asked):
         pass
 
 
@@ -154,10 +207,10 @@ def test_serve_that_does_not_start_on_a_cluster_of_others_is_one_line(monkeypatc
     monkeypatch.setattr(scale_out.ray, "is_initialized", lambda: True)
     monkeypatch.setattr(scale_out.serve, "start", start)
     monkeypatch.setattr(scale_out.serve, "delete", delete)
-    asked = [Offered("vlm", "embedded-vlm")], ServeLimits(), (), True, (1, 1), "127.0.0.1"
+    asked = [Offered("vlm", "embedded-vlm")], ServeLimits(), (1, 1)
     with (
         pytest.raises(InputError, match="can't start: no room"),
-        scale_out.scaled_out(*asked, free_port(), "their:6379"),
+        scale_out.scaled_out(*asked, "their:6379"),
     ):
         pass
     assert deleted == ["mmspec"]
@@ -175,7 +228,7 @@ def test_models_that_there_are_not_start_no_ray(monkeypatch, offered, told):
 
     monkeypatch.setattr(scale_out.ray, "init", None)
     monkeypatch.setattr(scale_out, "_end", None)
-    asked = offered, ServeLimits(), (), True, (1, 1), "127.0.0.1", free_port()
+    asked = offered, ServeLimits(), (1, 1)
     with pytest.raises(InputError, match=f"^{told}"), scale_out.scaled_out(*asked):
         pass
 
@@ -197,9 +250,9 @@ def test_what_a_replica_refuses_is_the_line(monkeypatch):
     monkeypatch.setattr(scale_out.ray, "is_initialized", lambda: True)
     monkeypatch.setattr(scale_out.serve, "status", lambda: status)
     monkeypatch.setattr(scale_out, "_end", lambda address: None)
-    asked = [Offered("vlm", "embedded-vlm")], ServeLimits(), (), True, (1, 1), "127.0.0.1"
+    asked = [Offered("vlm", "embedded-vlm")], ServeLimits(), (1, 1)
     told = "^the replicas can't start: no head$"
-    with pytest.raises(InputError, match=told), scale_out.scaled_out(*asked, free_port()):
+    with pytest.raises(InputError, match=told), scale_out.scaled_out(*asked):
         pass
 
 
@@ -216,10 +269,10 @@ def test_ray_does_not_take_the_answer_to_sigterm_away(monkeypatch, kept):
 
     monkeypatch.setattr(scale_out.ray, "init", init)
     monkeypatch.setattr(scale_out.serve, "start", start)
-    asked = [Offered("vlm", "embedded-vlm")], ServeLimits(), (), True, (1, 1), "127.0.0.1"
+    asked = [Offered("vlm", "embedded-vlm")], ServeLimits(), (1, 1)
     before = signal.signal(signal.SIGTERM, kept)
     try:
-        with pytest.raises(InputError, match="seen"), scale_out.scaled_out(*asked, free_port()):
+        with pytest.raises(InputError, match="seen"), scale_out.scaled_out(*asked):
             pass
     finally:
         signal.signal(signal.SIGTERM, before)
@@ -234,8 +287,8 @@ def test_a_signal_while_ray_starts_ends_with_the_code_of_shells(monkeypatch):
         time.sleep(60)
 
     monkeypatch.setattr(scale_out.ray, "init", init)
-    asked = [Offered("vlm", "embedded-vlm")], ServeLimits(), (), True, (1, 1), "127.0.0.1"
-    with pytest.raises(SystemExit) as ended, scale_out.scaled_out(*asked, free_port()):
+    asked = [Offered("vlm", "embedded-vlm")], ServeLimits(), (1, 1)
+    with pytest.raises(SystemExit) as ended, scale_out.scaled_out(*asked):
         pass
     assert ended.value.code == 128 + signal.SIGTERM
 

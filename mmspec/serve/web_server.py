@@ -1,4 +1,4 @@
-"""The server in this process."""
+"""The server: routes on a port, until the process is asked to end."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import uvicorn
 
-from .backend import LocalBackend
+from .backend import Backend
 from .requests import ServeLimits
 
 GRACE = 10  # seconds that answers have to be sent when the server ends
@@ -16,7 +16,7 @@ GRACE = 10  # seconds that answers have to be sent when the server ends
 class EndingServer(uvicorn.Server):
     """A server that tells its backend first when it is asked to end."""
 
-    def __init__(self, config: uvicorn.Config, backend: LocalBackend) -> None:
+    def __init__(self, config: uvicorn.Config, backend: Backend) -> None:
         super().__init__(config)
         self.backend = backend
 
@@ -25,7 +25,7 @@ class EndingServer(uvicorn.Server):
         super().handle_exit(sig, frame)
 
 
-def serve_here(app: Any, backend: LocalBackend, host: str, port: int, limits: ServeLimits) -> None:
+def run_server(app: Any, backend: Backend, host: str, port: int, limits: ServeLimits) -> None:
     """Serve until the process is asked to end.
 
     Args:
@@ -42,7 +42,4 @@ def serve_here(app: Any, backend: LocalBackend, host: str, port: int, limits: Se
         limit_concurrency=2 * limits.waiting + 16,
         timeout_graceful_shutdown=GRACE,
     )
-    try:
-        EndingServer(config, backend).run()
-    finally:
-        backend.close()
+    EndingServer(config, backend).run()
