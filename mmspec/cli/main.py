@@ -40,6 +40,7 @@ _TRAINED: tuple[tuple[str, Callable[[str], Any], str], ...] = (
     ("--batch-size", int, "samples a step (default: the recipe's)"),
     ("--max-minutes", float, "stop after so long, to be resumed (default: never)"),
     ("--workers", int, "processes that make data (default: the recipe's)"),
+    ("--repeat", int, "steps after which the same data come again (default: never)"),
     ("--seed", options.seed, "of weights and data (default: the recipe's)"),
     ("--rate", float, "learning rate (default: the recipe's)"),
     ("--keep", float, "share of older weights in the exported average (default: the recipe's)"),
@@ -295,7 +296,8 @@ def trained(args: argparse.Namespace) -> dict[str, Any]:
     from ..train.recipes import chosen
 
     options.check_range(args, 0, None, "workers")
-    for option in ("size", "steps", "batch_size", "max_minutes", "rate", "max_new_tokens"):
+    above = "size", "steps", "batch_size", "max_minutes", "rate", "max_new_tokens", "repeat"
+    for option in above:
         value = getattr(args, option)
         if value is not None and not 0 < value < float("inf"):
             raise InputError(f"--{option.replace('_', '-')} must be above 0, not {value}")

@@ -17,19 +17,19 @@ SMALL = 2**19  # numbers of one for which it does not pay if there is a single r
 
 
 def packable(weight: Tensor) -> bool:
-    """True if oneDNN can pack the weight."""
-    return (
-        weight.device.type == "cpu"
-        and weight.dtype == torch.float32
-        and torch.backends.mkldnn.is_available()
-    )
+    """True if oneDNN can pack the weight, and packed is how this processor is fast."""
+    if weight.device.type != "cpu" or not torch.backends.mkldnn.is_available():
+        return False
+    if weight.dtype == torch.bfloat16:
+        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    return weight.dtype == torch.float32
 
 
 class RowLinear:
     """`x @ weightᵀ` for inference, `weight [out, in]`; where nothing can be packed, `F.linear`.
 
-    A small weight is kept twice, packed and transposed, the latter for a single row; a tiny one is
-    transposed alone.
+    A small weight in float32 is kept twice, packed and transposed, the latter for a single row; a
+    tiny one is transposed alone.
     """
 
     def __init__(self, weight: Tensor) -> None:
@@ -41,7 +41,7 @@ class RowLinear:
     def __setstate__(self, state: dict[str, Tensor]) -> None:
         self.weight = weight = state["weight"]
         self.packed, self.transposed = packable(weight) and weight.numel() > TINY, None
-        if packable(weight) and weight.numel() <= SMALL:
+        if packable(weight) and weight.numel() <= SMALL and weight.dtype == torch.float32:
             self.transposed = weight.t().contiguous()
         if self.packed:  # the operators that torch.compile's CPU backend puts in for a linear layer
             self.weight = torch.ops.mkldnn._reorder_linear_weight(weight)

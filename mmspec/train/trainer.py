@@ -51,6 +51,7 @@ class TrainConfig:
     evaluate_every: int = 500
     max_minutes: float | None = None
     workers: int = 0  # processes that draw batches ahead; a GPU outruns one
+    repeat: int | None = None  # steps after which the data of the first come again
 
 
 # fields of `TrainConfig` that a resumed run may have otherwise: how long, where and how it is told
@@ -93,12 +94,14 @@ class Recipe(Protocol):
 
 
 class Batches(Dataset[Any]):
-    """The data of every step."""
+    """The data of every step; with `repeat` those of so many, again and again."""
 
-    def __init__(self, draw: Draw, seed: int) -> None:
-        self.draw, self.seed = draw, seed
+    def __init__(self, draw: Draw, seed: int, repeat: int | None = None) -> None:
+        self.draw, self.seed, self.repeat = draw, seed, repeat
 
     def __getitem__(self, step: int) -> Any:
+        if self.repeat is not None:
+            step %= self.repeat
         return self.draw(np.random.default_rng([self.seed, step]), step)
 
 
@@ -158,7 +161,7 @@ class Trainer:
         started = saved = time.monotonic()
         before = self.seconds
         loader: DataLoader[Any] = DataLoader(
-            Batches(self.recipe.draw, config.seed),
+            Batches(self.recipe.draw, config.seed, config.repeat),
             batch_size=None,  # a step's data is a batch already
             sampler=range(self.step, config.steps),
             num_workers=config.workers,

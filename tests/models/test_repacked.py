@@ -57,6 +57,18 @@ def test_it_is_the_same_function(net, calls, shape):
 
 
 @torch.inference_mode()
+def test_bfloat16_is_packed_where_the_processor_knows_it(calls):
+    net = nn.Linear(300, 400, bias=False).bfloat16().eval()
+    x = torch.randn(3, 300).bfloat16()
+    own = net(x)
+    with Repacked().running([net]):
+        made = net(x)
+    assert made.dtype == torch.bfloat16
+    assert torch.allclose(made.float(), own.float(), atol=1e-2, rtol=1e-2)
+    assert bool(calls) == torch.ops.mkldnn._is_mkldnn_bf16_supported()
+
+
+@torch.inference_mode()
 def test_changed_weights_are_packed_anew(net, calls):
     packs, x = Repacked(), torch.randn(4, 24)
     with packs.running([net]):

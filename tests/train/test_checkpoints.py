@@ -80,6 +80,7 @@ OTHERS = {
     "decay": 0.5,
     "ema": 0.9,
     "clip": 2.0,
+    "repeat": 1,
 }
 
 
@@ -88,7 +89,7 @@ def test_a_resumed_run_has_the_settings_that_it_began_with(config, name):
     Trainer(Toy(), config).run()
     other = replace(config, **{name: OTHERS[name]})
     line = one_line(Trainer(Toy(), other).run)
-    own = getattr(config, name)
+    own = "none" if getattr(config, name) is None else getattr(config, name)
     assert f"checkpoint.pt has {name} {own}, and this run has {OTHERS[name]}: resume it" in line
 
 

@@ -158,6 +158,13 @@ def test_schedule(config):
     assert trainer.schedule() == 0
 
 
+def test_data_that_come_again():
+    fresh = Batches(draw_numbers, 3)
+    again = Batches(draw_numbers, 3, repeat=2)
+    assert [torch.equal(again[n], fresh[n]) for n in range(6)] == [True, True] + [False] * 4
+    assert [torch.equal(again[n], fresh[n % 2]) for n in range(6)] == [True] * 6
+
+
 def test_rates_follow_the_schedule(config):
     trainer = Trainer(Toy(), config)
     trainer._train_step(Batches(trainer.recipe.draw, trainer.config.seed)[trainer.step])

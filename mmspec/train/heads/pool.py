@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
 
 import torch
 
@@ -46,7 +47,14 @@ class LessonPool:
         return self._held[number, seen]
 
 
-def told_of(step: int, batch_size: int) -> str:
-    """Source of what a training of `step` steps has learned, for a card."""
-    answers = -(-step // USES) * batch_size
-    return f"{answers:,} answers of the target's own, about {USES} times each"
+def told_of(record: Mapping[str, Any]) -> str:
+    """Source of what a training learned, for a card.
+
+    Args:
+        record: the trainer's.
+    """
+    config, step = record["config"], record["step"]
+    fresh = -(-min(step, config["repeat"] or step) // USES)  # batches of a process
+    answers = fresh * config["batch_size"] * record["processes"]
+    times = round(step / fresh) if fresh else 0
+    return f"{answers:,} answers of the target's own, about {times} times each"

@@ -219,8 +219,7 @@ class HeadRecipe(BaseRecipe):
             "embeddings and output layer",
             limits=self.limits,
             record={"component": self.method, **record},
-            data=f"{told_of(record['step'], self.config.batch_size)}, in turn at the temperatures "
-            f"{heat}; {self.asked}",
+            data=f"{told_of(record)}, in turn at the temperatures {heat}; {self.asked}",
             held_out="prompts that training never asks",
         )
 

@@ -200,6 +200,6 @@ class TextBlockDiffusionRecipe(MaskedRecipe):
             purpose=self.purpose,
             limits=self.limits,
             record={**record, "component": FOLDER},
-            data=self.learned(record["step"]),
+            data=self.learned(record),
             held_out="prompts that training never asks",
         )

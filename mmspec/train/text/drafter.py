@@ -139,9 +139,9 @@ class TextDrafterRecipe(BaseRecipe):
     def draw(self) -> Draw:
         return self.pool.draw
 
-    def learned(self, steps: int) -> str:
-        """Data of a training of so many steps, for the card."""
-        return f"{told_of(steps, self.config.batch_size)}; {self.lessons.prompts.described}"
+    def learned(self, record: Mapping[str, Any]) -> str:
+        """Data of a training, of which this is the trainer's record, for the card."""
+        return f"{told_of(record)}; {self.lessons.prompts.described}"
 
     def optimizers(self) -> Any:
         """Muon for the matrices inside, AdamW for embeddings, output layer and vectors."""
@@ -196,7 +196,7 @@ class TextDrafterRecipe(BaseRecipe):
             purpose=self.purpose,
             limits=self.limits,
             record={**record, "component": DRAFTER},
-            data=self.learned(record["step"]),
+            data=self.learned(record),
             held_out="prompts that training never asks",
         )
 
@@ -241,7 +241,7 @@ class TextPretrainRecipe(TextDrafterRecipe):
     def draw(self) -> Draw:
         return partial(self.corpus.draw, self.config.batch_size)
 
-    def learned(self, steps: int) -> str:
+    def learned(self, record: Mapping[str, Any]) -> str:
         return self.corpus.described
 
     def loss(self, batch: tuple[Tensor, Tensor], rng: np.random.Generator, step: int) -> Loss:

@@ -166,6 +166,17 @@ def test_lessons_are_kept_for_other_heads(own, monkeypatch):
     assert written == [0, 2, 0, 0]
 
 
+def test_lessons_that_come_again_are_written_once(own, monkeypatch):
+    written = []
+    real = TextLessons._written
+    monkeypatch.setattr(TextLessons, "_written", lambda self, n: written.append(n) or real(self, n))
+    options = {"steps": 16, "batch_size": 2, "max_new_tokens": NEW, "repeat": 4}
+    recipes.train("text-head", own, stage="medusa", **options)
+    assert written == [0]  # two batches, which sixteen steps learn from
+    card = (own / "heads/medusa/README.md").read_text()
+    assert "4 answers of the target's own, about 8 times each" in card
+
+
 def test_other_prompts_make_other_lessons(own, tmp_path):
     """Of the same number, in files of the same name."""
     found = []
