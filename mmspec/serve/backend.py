@@ -112,6 +112,26 @@ class Backend(Protocol):
         """Begin to end: what waits is refused, what runs is interrupted; called from any thread."""
 
 
+class Heard:
+    """News of one request, which any thread may tell; made in the loop that listens."""
+
+    def __init__(self) -> None:
+        self._loop, self._queue = asyncio.get_running_loop(), asyncio.Queue[News]()
+
+    def tell(self, news: News) -> None:
+        """Add a piece of news."""
+        with suppress(RuntimeError):  # the loop is over: nobody listens
+            self._loop.call_soon_threadsafe(self._queue.put_nowait, news)
+
+    async def all(self) -> AsyncGenerator[News, None]:
+        """The news as they come, up to the last."""
+        while True:
+            one = await self._queue.get()
+            yield one
+            if one.kind in ("usage", "error"):
+                return
+
+
 class LocalBackend:
     """Models of this process, behind one `Batcher`."""
 
@@ -128,23 +148,15 @@ class LocalBackend:
     async def submit(
         self, model: str, asked: Any, rows: int, seeds: list[int], seconds: float | None = None
     ) -> AsyncGenerator[News, None]:
-        loop, heard = asyncio.get_running_loop(), asyncio.Queue[News]()
-
-        def tell(news: News) -> None:
-            with suppress(RuntimeError):  # the loop is over: nobody listens
-                loop.call_soon_threadsafe(heard.put_nowait, news)
-
+        heard = Heard()
         deadline = time.monotonic() + (self.limits.seconds if seconds is None else seconds)
-        job = Job(model, asked, asked.key, rows, seeds, tell, deadline)
+        job = Job(model, asked, asked.key, rows, seeds, heard.tell, deadline)
         self.batcher.submit(job)
 
         async def news() -> AsyncGenerator[News, None]:
             try:
-                while True:
-                    one = await heard.get()
+                async for one in heard.all():
                     yield one
-                    if one.kind in ("usage", "error"):
-                        return
             finally:
                 self.batcher.cancel(job)
 

@@ -12,13 +12,13 @@ import re
 import signal
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
 from ..errors import InputError, absent, reason
-from .backend import BusyError, ChatAsked
+from .backend import BusyError, ChatAsked, Heard
 from .batcher import BROKEN, ENDS
 from .jobs import JobError, News
 from .loading import KINDS, Offered, check_here, check_names, local_backend
@@ -78,38 +78,32 @@ class RayBackend:
         self.models, self._handle = models, handle
         self._metrics = Metrics()  # what waits and runs is in Ray's own figures
         self.seconds = seconds
-        self._under_way: set[Callable[[News], None]] = set()  # how each request is told from afar
+        self._under_way: set[Heard] = set()
 
     async def submit(
         self, model: str, asked: Any, rows: int, seeds: list[int], seconds: float | None = None
     ) -> AsyncGenerator[News, None]:
-        loop, heard = asyncio.get_running_loop(), asyncio.Queue[News]()
+        heard = Heard()
         until = time.monotonic() + (self.seconds if seconds is None else seconds)
         if isinstance(asked, ChatAsked):  # asked again, it goes on where it was
             asked = replace(asked, seeded=True)
 
-        def tell(news: News) -> None:
-            loop.call_soon_threadsafe(heard.put_nowait, news)
-
         async def ask() -> None:
             try:
                 async for one in self._news(model, asked, rows, seeds, until):
-                    heard.put_nowait(one)
+                    heard.tell(one)
             except Exception:
                 logger.exception("the replicas could not be asked")
-                heard.put_nowait(News("error", value=BROKEN))
+                heard.tell(News("error", value=BROKEN))
 
         async def news() -> AsyncGenerator[News, None]:
-            self._under_way.add(tell)
+            self._under_way.add(heard)
             asking = asyncio.create_task(ask())
             try:
-                while True:
-                    one = await heard.get()
+                async for one in heard.all():
                     yield one
-                    if one.kind in ("usage", "error"):
-                        return
             finally:
-                self._under_way.discard(tell)
+                self._under_way.discard(heard)
                 asking.cancel()
 
         return news()
@@ -170,8 +164,8 @@ class RayBackend:
 
     def end(self) -> None:
         """Begin to end: requests under way are refused."""
-        for tell in [*self._under_way]:
-            tell(News("error", value=ENDS))
+        for heard in [*self._under_way]:
+            heard.tell(News("error", value=ENDS))
 
 
 class Told:
