@@ -11,6 +11,7 @@ from ...methods import PIPELINES
 from ..schema import MethodResult, Report
 from . import format as f
 from .columns import END_TO_END, fewer_calls, speedup, tokens_per_call
+from .matrix import published
 from .parts import parts
 from .summary import MARKS, baseline, first_metric, held, leaders
 from .table import Cell, Row, Table, escape
@@ -77,13 +78,15 @@ def _table(columns: Sequence[str], rows: Iterable[Row]) -> str:
 
 
 def _short(told: Mapping[Path, Report], base: Path) -> str:
-    """The eight rows, their rule, and links to the reports with what must be known of them."""
+    """Two rows of a kind, their rule, and links to the reports with what must be known of them."""
     rows, links = [], []
-    for kind in PIPELINES:
+    for kind in dict.fromkeys((*PIPELINES, *(report.pipeline for report in told.values()))):
         of = {path: report for path, report in told.items() if report.pipeline == kind}
         if of:
             path = max(of, key=lambda path: (_judged(of[path]) > 0, _timed(of[path])))
-            rows += [Row(kind, cells) for cells in _two(of[path])]
+            real = published(of[path])
+            name = kind if real is None else f"{kind} ({real})"
+            rows += [Row(name, cells) for cells in _two(of[path])]
             notes = _notes(of[path])
             links.append(f"[{kind}]({_page(path, base)})" + (f" ({notes})" if notes else ""))
     table = _table(("model", "method", "contract", "speed-up", "quality"), rows)

@@ -71,6 +71,11 @@ def vllm_config(head: PublishedHead, name: str) -> dict[str, Any]:
     """
     from ..methods import SpecConfig
 
+    if head.borrows:
+        raise InputError(
+            "vLLM has no draft heads that take rows of their target's output layer; train one with "
+            "an output layer of its own (--set output=own)"
+        )
     if head.method not in VLLM:
         known = ", ".join(VLLM)
         raise InputError(f"vLLM has no method for {head.method} heads; it has for {known}")

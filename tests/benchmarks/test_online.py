@@ -16,7 +16,8 @@ from benchmarks.online.measure import FROZEN, LEARNING, TABLE, Domain, Lessons, 
 from benchmarks.online.page import online_figure, online_markdown, online_table
 from mmspec.errors import InputError
 from mmspec.methods import SpecConfig
-from mmspec.models.heads.formats.new import MAKERS, NewHead
+from mmspec.models.heads.formats.new import MAKERS
+from mmspec.models.heads.formats.new_head import NewHead
 from mmspec.train.heads.online import OnlineLearner
 from mmspec.worlds.shapes.exchanges import LONG_KINDS
 

@@ -15,7 +15,8 @@ from mmspec.doctor.examination import examine
 from mmspec.doctor.target import Target
 from mmspec.engine.accept.chain import prefix_verdict
 from mmspec.engine.accept.greedy import GreedyRule
-from mmspec.models.heads.formats.new import MAKERS, NewHead
+from mmspec.models.heads.formats.new import MAKERS
+from mmspec.models.heads.formats.new_head import NewHead
 
 ALL = {"eagle_aux_hidden_state_layer_ids": [0, 1, 2]}
 IDS = {"target_layer_ids": [0, 1]}

@@ -5,6 +5,7 @@ The slow twin walks all outcomes by transformers' own forward calls, without a c
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 
@@ -59,9 +60,10 @@ def block_laws(model, text, places, prompt=SHORT):
     return out[first : first + len(places)].softmax(-1).tolist()
 
 
+@functools.cache  # ways through a block often meet again
 def published(model, decides, size, limit, confidence, text=(), places=None):
     """The law of whole outputs, by hand: `decides(laws of the run, sure places)` verifies."""
-    places = places or [-1] * size
+    places = places or (-1,) * size
     room = limit - len(text)
     if not room:
         return {text: 1.0}
@@ -91,7 +93,7 @@ def published(model, decides, size, limit, confidence, text=(), places=None):
         sure = [n for n in masked if laws[n][x0[n]] > confidence]
         if not decides(laws[:length], len(sure)):
             fills = sure or [max(masked, key=lambda n: laws[n][x0[n]])]
-            then = [x0[n] if n in fills else token for n, token in enumerate(places)]
+            then = tuple(x0[n] if n in fills else token for n, token in enumerate(places))
             for out, mass in published(model, decides, size, limit, confidence, text, then).items():
                 law[out] = law.get(out, 0.0) + share * mass
             continue

@@ -17,7 +17,8 @@ from mmspec.methods import parts
 from mmspec.methods.parts.heads import BRANCHES
 from mmspec.models.guided import GuidedDecoder
 from mmspec.models.heads.columns import Images
-from mmspec.models.heads.formats.new import MAKERS, NewHead
+from mmspec.models.heads.formats.new import MAKERS
+from mmspec.models.heads.formats.new_head import NewHead
 from mmspec.models.heads.published.head import PublishedHead
 from mmspec.models.loading import cast
 from mmspec.models.setting import Setting

@@ -57,17 +57,23 @@ def window(rng, prompt: ClipPrompt, clip: Clip) -> range:
     return range(TIMING.span(block - 1).start, TIMING.span(block).stop)
 
 
-@pytest.fixture(scope="module")
-def cases() -> dict[str, list[Case]]:
-    drawn: dict[str, list[Case]] = {}
-    for kind in KINDS:
-        rng = np.random.default_rng([41, KINDS.index(kind)])
+class Cases(dict[str, list[Case]]):
+    """Clips by kind, drawn where they are first asked for."""
+
+    def __missing__(self, kind: str) -> list[Case]:
+        rng, drawn = np.random.default_rng([41, KINDS.index(kind)]), []
         for i in range(EACH):
             prompt, clip = sample(rng, kind, ("train", "held_out")[i % 2])
             frames = window(rng, prompt, clip)
             views = [View.of(frame) for frame in render_clip(clip, frames)]
-            drawn.setdefault(kind, []).append(Case(prompt, clip, frames, views))
-    return drawn
+            drawn.append(Case(prompt, clip, frames, views))
+        self[kind] = drawn
+        return drawn
+
+
+@pytest.fixture(scope="module")
+def cases() -> Cases:
+    return Cases()
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -27,7 +27,8 @@ from ...errors import InputError
 from ...files import atomic_folder
 from ...models.guided import GuidedDecoder
 from ...models.heads.columns import Images
-from ...models.heads.formats.new import MAKERS, NewHead
+from ...models.heads.formats.new import MAKERS
+from ...models.heads.formats.new_head import NewHead
 from ...models.heads.loading import load_head
 from ...models.heads.published.base_decoder import check_layers
 from ...models.heads.published.head import FIT, PublishedHead
@@ -160,6 +161,8 @@ class HeadRecipe(BaseRecipe):
                 f"give --set block={size}"
             )
         check_learns(head, self.teacher.model.get_input_embeddings().weight)
+        if head.borrows:
+            head.borrow(self.teacher.model)
         return head.to(self.config.device)
 
     def optimizers(self) -> Sequence[torch.optim.Optimizer]:

@@ -98,6 +98,14 @@ def test_the_short_table_has_two_rows_of_a_kind_of_model(tmp_path):
     assert [row[1] for row in short_rows(tmp_path)] == ["kept", "slow"]
 
 
+def test_a_published_checkpoint_is_named_in_the_short_table(tmp_path):
+    """Text has no embedded model: its rows are of a checkpoint."""
+    report = made()
+    report.pipeline, report.model = "text", "smollm2"
+    report.write(tmp_path)
+    assert [row[0] for row in short_rows(tmp_path)] == ["text (smollm2)"] * 2
+
+
 def test_the_short_table_takes_the_report_that_timed_the_most(tmp_path, capsys):
     """Of those that judged what came out, if any did."""
     names = "many", "more", "untimed", "unjudged"

@@ -10,7 +10,8 @@ from toy_vlm import HEADS, TRAINED, batch_of, tiny_head, tiny_llava
 
 from mmspec.errors import InputError
 from mmspec.models.heads.fit import TargetFit
-from mmspec.models.heads.formats.new import MAKERS, NewHead
+from mmspec.models.heads.formats.new import MAKERS
+from mmspec.models.heads.formats.new_head import NewHead
 from mmspec.models.heads.loading import load_head
 from mmspec.models.heads.published.decoder import published_decoder
 from mmspec.models.transformers.vlm import VlmDecoder

@@ -21,7 +21,8 @@ from toy_vlm import (
 
 from mmspec.methods.parts.heads import BRANCHES
 from mmspec.models.heads.columns import Images
-from mmspec.models.heads.formats.new import MAKERS, NewHead
+from mmspec.models.heads.formats.new import MAKERS
+from mmspec.models.heads.formats.new_head import NewHead
 from mmspec.train.heads import head_losses, objectives
 from mmspec.train.heads.head_batch import HeadBatch
 from mmspec.train.heads.head_losses import blocks_at, forward, head_loss

@@ -14,7 +14,8 @@ import mmspec
 from mmspec import OnlineLearner
 from mmspec.draft.guarded import GuardedDrafter
 from mmspec.errors import InputError
-from mmspec.models.heads.formats.new import MAKERS, NewHead
+from mmspec.models.heads.formats.new import MAKERS
+from mmspec.models.heads.formats.new_head import NewHead
 from mmspec.models.transformers.prompted import prompted
 from mmspec.train.heads import head_losses
 from mmspec.train.heads.teacher import Teacher

@@ -11,6 +11,7 @@ import texts
 import torch
 
 import mmspec
+from mmspec.cli.heads import vllm_config
 from mmspec.cli.main import main
 from mmspec.errors import InputError
 from mmspec.models.heads.loading import load_head
@@ -210,10 +211,20 @@ def test_a_trained_head_drafts_what_plain_says(own, method):
     assert sum(out.stats.drafted) > 0
 
 
-@pytest.mark.parametrize("method", ["medusa", "hydra", "dflash"])
-def test_heads_with_a_smaller_vocabulary_draft_what_plain_says(own, method):
+TRIMMED = {
+    "medusa": ("medusa", {}),
+    "hydra": ("hydra", {}),
+    "dflash": ("dflash", {}),
+    "dflash, the target's rows": ("dflash", {"output": "target"}),
+    "eagle3, the target's rows": ("eagle3", {"output": "target", "intermediate_size": "24"}),
+}
+
+
+@pytest.mark.parametrize("case", TRIMMED)
+def test_heads_with_a_smaller_vocabulary_draft_what_plain_says(own, case):
     """From training to a pipeline, which accepts no token that they do not draft."""
-    options = {"settings": {"vocabulary": "20"}, "max_new_tokens": NEW}
+    method, settings = TRIMMED[case]
+    options = {"settings": {"vocabulary": "20", **settings}, "max_new_tokens": NEW}
     (record,) = recipes.train("text-head", own, stage=method, steps=3, batch_size=3, **options)
     assert 0 < record["held_out"]["held_out_vocabulary_mass"] < 1
     head = load_head(own / "heads" / method)
@@ -227,6 +238,32 @@ def test_heads_with_a_smaller_vocabulary_draft_what_plain_says(own, method):
     assert out.tokens == plain.tokens
     assert out.stats.fault is None
     assert sum(out.stats.drafted) > 0
+
+
+@pytest.mark.parametrize("method", ["eagle3", "dflash"])
+def test_an_output_layer_that_is_the_targets_stays_so(own, method, capsys):
+    """Its files leave the rows out, training does not move them, and it goes on from its own."""
+    options = {"max_new_tokens": NEW, "batch_size": 3, "stage": method}
+    options["settings"] = {"vocabulary": "20", "output": "target"}
+    recipes.train("text-head", own, steps=3, **options)
+    model = load_text(own, torch.float32)["model"]
+    first = load_head(own / "heads" / method)
+    assert first.borrows
+    assert "lm_head.weight" not in first.network.state_dict()
+    first.meet(model)
+    rows = model.get_output_embeddings().weight[first.vocabulary.ids]
+    assert torch.equal(first.network.lm_head.weight, rows)
+    assert not first.network.lm_head.weight.requires_grad
+    again = own / "again"
+    first.save_pretrained(again)
+    assert "lm_head.weight" not in load_head(again).network.state_dict()
+    with pytest.raises(InputError, match="rows of their target's output layer"):
+        vllm_config(first, "head")
+    shutil.rmtree(own / "training" / method)
+    recipes.train("text-head", own, steps=1, init=method, reference=method, **options)
+    second = load_head(own / "heads" / method)
+    assert torch.equal(second.vocabulary.ids, first.vocabulary.ids)
+    assert not torch.equal(second.network.fc.weight, first.network.fc.weight)
 
 
 def test_a_smaller_vocabulary_is_what_the_model_says_most(own, build, monkeypatch):
@@ -359,6 +396,8 @@ def test_lines_that_are_no_prompts(own, tmp_path, text, message):
         ({"stage": "eagle3", "reference": "eagle3"}, "heads/eagle3"),
         ({"stage": "eagle3", "settings": {"vocabulary": "9999"}}, "vocabulary must be below"),
         ({"stage": "eagle", "settings": {"vocabulary": "40"}}, "setting of eagle"),
+        ({"stage": "eagle3", "settings": {"output": "mine"}}, "output must be own or target"),
+        ({"stage": "dflash", "settings": {"output": "mine"}}, "output must be own or target"),
     ],
 )
 def test_options_that_cannot_be(own, options, message):

@@ -14,7 +14,7 @@ from ..published.correction import (
     MarkovKind,
 )
 from ..published.dflash import DFlashNetwork
-from ..published.head import PublishedHead
+from ..published.head import BORROWS, PublishedHead
 from ..published.rotary import HeadRotary
 from .eagle3 import vocabulary
 from .files import HeadFiles
@@ -81,7 +81,8 @@ def made(
             f"{files.folder}: fc reads {width} numbers, no multiple of the {len(reads)} "
             "target_layer_ids"
         )
-    drafted = files.rows("lm_head.weight")
+    own_rows = files.rows("lm_head.weight")
+    drafted = files.rows("d2t") if settings.get(BORROWS) else own_rows
     vocab = settings.get("vocab_size")
     target_size = width // len(reads)
     correction = _correction(files, settings, sizes.hidden_size, anchored)
@@ -106,7 +107,7 @@ def made(
         settings["mask_token_id"],
         files.layers(),
         files.rows("embed_tokens.weight"),
-        drafted,
+        own_rows,
         anchored,
         correction,
         confidence,

@@ -12,7 +12,7 @@ from typing import Any
 
 from ....errors import InputError
 from ..published.eagle3 import Eagle3Network
-from ..published.head import PublishedHead
+from ..published.head import BORROWS, PublishedHead
 from ..published.rotary import HeadRotary
 from ..published.vocabulary import DraftVocabulary
 from .files import HeadFiles
@@ -69,7 +69,8 @@ def read_eagle3(files: HeadFiles, own: Mapping[str, Any] | None = None) -> Publi
     vocab = config.get("vocab_size")
     if config.get("tie_word_embeddings") and "embed_tokens.weight" in tensors:
         tensors.setdefault("lm_head.weight", tensors["embed_tokens.weight"].clone())
-    drafted = files.rows("lm_head.weight")
+    own_rows = files.rows("lm_head.weight")
+    drafted = files.rows("d2t") if config.get(BORROWS) else own_rows
     if layers > 1:  # where there is one, some writers name the target's
         files.check_says(config, num_hidden_layers=layers)
     files.check_says(
@@ -83,7 +84,7 @@ def read_eagle3(files: HeadFiles, own: Mapping[str, Any] | None = None) -> Publi
         fused,
         target_size,
         files.rows("embed_tokens.weight"),
-        drafted,
+        own_rows,
         layers,
         "fc.bias" in tensors,
         bool(config.get("norm_before_residual", False)),

@@ -21,7 +21,7 @@ from ..published.dflash import DFlashNetwork
 from ..published.eagle1 import EagleNetwork, MsdNetwork
 from ..published.eagle3 import Eagle3Network
 from ..published.falcon import FalconNetwork
-from ..published.head import FIT, PublishedHead
+from ..published.head import BORROWS, FIT, PublishedHead
 from ..published.hydra import HydraNetwork, PrefixHydraNetwork
 from ..published.longspec import LongSpecNetwork
 from ..published.medusa import MedusaNetwork
@@ -59,8 +59,7 @@ def write_head(
             f"it can be as {', '.join(known)}"
         )
     config, tensors, file = known[format or next(iter(known))](head, dict(verifier or {}))
-    if FIT in head.config:
-        config[FIT] = head.config[FIT]
+    config |= {key: head.config[key] for key in (FIT, BORROWS) if key in head.config}
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     plain = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
@@ -117,8 +116,10 @@ def sizes_of(network: nn.Module) -> HeadSizes:
 
 
 def tensors_of(head: PublishedHead) -> dict[str, Tensor]:
-    """The network's tensors, and the vocabulary's map where it has one."""
+    """The network's own tensors, and the vocabulary's map where it has one."""
     tensors = dict(head.network.state_dict())
+    if head.borrows:
+        tensors.pop("lm_head.weight", None)
     if head.vocabulary is not None:
         ids, size = head.vocabulary.ids.cpu(), head.vocabulary.size
         tensors["d2t"] = ids - torch.arange(len(ids))

@@ -30,6 +30,7 @@ from .vispec import ViSpecNetwork
 from .vocabulary import DraftVocabulary
 
 FIT = "mmspec_target"  # key of a configuration that holds the fields of a `TargetFit`
+BORROWS = "mmspec_borrows_output"  # key that is true where the output layer is the target's rows
 METHODS: dict[type[nn.Module], str] = {
     EagleNetwork: "eagle",
     MsdNetwork: "msd",
@@ -63,6 +64,8 @@ class PublishedHead(nn.Module):
         sized: whether the files say the sizes of its layers; if not, see `meet`.
 
     Attributes:
+        borrows: it drafts the tokens of its vocabulary by the target's rows of them (VocabTrim,
+            Goel et al. 2025), which its files leave out; see `meet`.
         shown: replaces what it is shown of pictures, for ablations; None: nothing does.
     """
 
@@ -86,6 +89,7 @@ class PublishedHead(nn.Module):
         self.target_size, self.reads, self.rotary = target_size, reads, rotary
         self.vocabulary, self.vocab_size, self.length = vocabulary, vocab_size, length
         self.sized = sized
+        self.borrows = bool(config.get(BORROWS))
 
     @property
     def method(self) -> str:
@@ -144,7 +148,9 @@ class PublishedHead(nn.Module):
         return (2, layers // 2, layers - 3) if self.reads is None else self.reads
 
     def meet(self, target: PreTrainedModel) -> None:
-        """Check that the head fits `target`, and take from it the sizes that its files leave out.
+        """Check that the head fits `target`, and take from it what its files leave out.
+
+        That is sizes of layers, or rows of an output layer.
 
         Raises:
             InputError: it does not fit.
@@ -154,6 +160,17 @@ class PublishedHead(nn.Module):
             self.config |= take_sizes(self, target)
             self.rotary = HeadRotary(self.config, self.config["head_dim"])
             self.sized = True
+        if self.borrows:
+            self.borrow(target)
+
+    def borrow(self, target: PreTrainedModel) -> None:
+        """Take the target's rows of the tokens that it drafts as its output layer."""
+        assert self.vocabulary is not None
+        weight = target.get_output_embeddings().weight.detach()
+        rows = weight[self.vocabulary.ids.to(weight.device)].to(self.dtype)
+        layer = nn.Linear(rows.shape[1], len(rows), bias=False, device="meta")
+        layer.weight = nn.Parameter(rows, requires_grad=False)
+        self.network.lm_head = layer
 
     def check(self, target: PreTrainedModel) -> None:
         """Raise an `InputError` unless the head fits `target` in its sizes.
@@ -177,6 +194,8 @@ class PublishedHead(nn.Module):
                 f"this {name} has {vocab}; load the head that was trained for this target"
             )
         taken = [part for part in ("embed_tokens", "lm_head") if not hasattr(self.network, part)]
+        if self.borrows and "lm_head" not in taken:
+            taken.append("lm_head")
         if isinstance(self.network, DFlashNetwork) and not taken:
             taken = ["the embedding that a block begins with"]
         fused = isinstance(self.network, Eagle3Network | DFlashNetwork)

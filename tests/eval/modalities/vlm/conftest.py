@@ -17,7 +17,8 @@ from transformers import (
 
 from mmspec import VlmPipeline
 from mmspec.eval.data.picture_questions import PictureQuestion
-from mmspec.models.heads.formats.new import MAKERS, NewHead
+from mmspec.models.heads.formats.new import MAKERS
+from mmspec.models.heads.formats.new_head import NewHead
 from mmspec.train.tokenizers import exchange_tokenizer
 from mmspec.worlds.shapes.exchanges import held_out_descriptions
 

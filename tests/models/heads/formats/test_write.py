@@ -9,7 +9,8 @@ import torch
 
 from mmspec.errors import InputError
 from mmspec.models.heads.formats.files import HeadFiles
-from mmspec.models.heads.formats.new import MAKERS, NewHead
+from mmspec.models.heads.formats.new import MAKERS
+from mmspec.models.heads.formats.new_head import NewHead
 from mmspec.models.heads.formats.registry import read_head
 from mmspec.models.heads.formats.write import formats_of, write_head
 from mmspec.models.heads.published.decoder import published_decoder
