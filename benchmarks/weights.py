@@ -7,6 +7,7 @@ token is another. Of continuous tokens they are of every denoising step, whose l
 
 from __future__ import annotations
 
+import statistics
 import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ from mmspec.eval.report.table import Cell, Row, Table
 from mmspec.methods import SpecConfig
 from mmspec.methods.registry import WEIGHTS
 from mmspec.models.guided import GuidedDecoder
+from mmspec.models.rounded import linear
 from mmspec.models.setting import Setting
 from mmspec.models.transformers.text_inputs import process_texts
 from mmspec.pipelines.continuous.pipeline import ContinuousImagePipeline
@@ -31,6 +33,7 @@ from mmspec.pipelines.text.pipeline import TextPipeline
 
 ROWS = (1, 2, 4, 8, 16)  # tokens of a call
 LENGTH = 48  # tokens of a text
+REPEATS = 15  # calls that are timed
 AS_STORED = "float32"
 TEXTS = (
     "Write a short story about a fox who learns to read.",
@@ -57,6 +60,7 @@ class Rounding:
     Attributes:
         megabytes: of the linear layers' weights.
         milliseconds: of a call, by tokens a row.
+        maps: milliseconds of the linear layers alone, one after the other for one row.
         variation, most_variation: total variation to the unrounded laws, mean and largest.
         flips: share of tokens where the likeliest is another; None: they are no ids.
         speedup, speedup_ci95: plain decoding's seconds a token unrounded over rounded, paired by
@@ -65,6 +69,7 @@ class Rounding:
 
     megabytes: float
     milliseconds: dict[int, float]
+    maps: float = 0.0
     variation: float = 0.0
     most_variation: float = 0.0
     flips: float | None = 0.0
@@ -142,7 +147,7 @@ class TextSubject(IdsSubject):
     def call(self, rows: int, weights: str | None) -> float:
         decoder, guided = self._guided(TEXTS[0], LENGTH, weights)
         with decoder.repacked():
-            return guided.seconds_per_call(rows, repeats=15)
+            return guided.seconds_per_call(rows, repeats=REPEATS)
 
     def _guided(self, text: str, limit: int, weights: str | None) -> tuple[Any, GuidedDecoder]:
         config = SpecConfig("plain", target_weights=weights)
@@ -209,13 +214,14 @@ def measure_weights(pipe: Any, samples: int) -> WeightsRecord:
     """
     subject = _subject(pipe)
     forms: dict[str, str | None] = {AS_STORED: None, **{n: n for n in WEIGHTS.names()}}
-    count = sum(linear.weight.numel() for linear in subject.linears)
+    count = sum(layer.weight.numel() for layer in subject.linears)
     stored = {name: form and (WEIGHTS.get(form).inside or form) for name, form in forms.items()}
     bits = {name: 32 if form is None else WEIGHTS.get(form).bits for name, form in stored.items()}
     record = WeightsRecord(environment(), samples, 0)
     for name, form in forms.items():
         subject.decode(0, form)  # packs the weights
         record.forms[name] = Rounding(count * bits[name] / 8 / 1e6, {})
+        record.forms[name].maps = 1e3 * _maps_alone(subject.linears, form)
     for rows in ROWS:
         for name, form in forms.items():
             record.forms[name].milliseconds[rows] = 1e3 * subject.call(rows, form)
@@ -239,18 +245,30 @@ def measure_weights(pipe: Any, samples: int) -> WeightsRecord:
     return record
 
 
+def _maps_alone(linears: list[nn.Linear], form: str | None) -> float:
+    """Seconds of linear layers one after the other, each for one row; the median of several."""
+    maps = [(linear(layer.weight, form), torch.randn(1, layer.in_features)) for layer in linears]
+    taken = []
+    for _ in range(REPEATS):
+        started = time.perf_counter()
+        for one, x in maps:
+            one(x)
+        taken.append(time.perf_counter() - started)
+    return statistics.median(taken)
+
+
 def weights_table(record: WeightsRecord) -> Table:
     """A row a form."""
     rows = []
     for name, row in record.forms.items():
         calls = [f"{row.milliseconds[n]:.1f}" for n in ROWS]
-        growth = row.milliseconds[ROWS[-2]] / row.milliseconds[1]
+        grown = row.milliseconds[ROWS[-2]] / row.milliseconds[1]
         speed = Cell(fixed(row.speedup, 2, unit="×"), interval(row.speedup_ci95, 2))
         moved = [fixed(x, 4) for x in (row.variation, row.most_variation, row.flips)]
-        cells = [f"{row.megabytes:.0f}", *calls, f"{growth:.2f}", *moved]
+        cells = [f"{row.megabytes:.0f}", *calls, f"{row.maps:.1f}", f"{grown:.2f}", *moved]
         rows.append(Row(name, (*map(Cell, cells), speed)))
     calls = [f"ms, {n}" for n in ROWS]
-    moved = ["variation, mean", "largest", "argmax flips"]
-    columns = ("weights", "MB", *calls, f"T({ROWS[-2]})/T(1)", *moved, "plain, speed-up")
+    growth, moved = f"T({ROWS[-2]})/T(1)", ("variation, mean", "largest", "argmax flips")
+    columns = ("weights", "MB", *calls, "maps alone, 1", growth, *moved, "plain, speed-up")
     caption = f"Rounded weights: {record.samples} prompts, {record.laws} laws."
     return Table(caption, columns, tuple(rows))

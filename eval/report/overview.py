@@ -13,7 +13,7 @@ from . import format as f
 from .columns import END_TO_END, fewer_calls, speedup, tokens_per_call
 from .matrix import published
 from .parts import parts
-from .summary import MARKS, baseline, first_metric, held, leaders
+from .summary import EXACT, MARKS, baseline, first_metric, held, leaders
 from .table import Cell, Row, Table, escape
 from .tables import quality_cell
 from .wording import wording
@@ -99,7 +99,7 @@ def _two(report: Report) -> Iterator[tuple[Cell, ...]]:
     rows.sort(key=lambda of: -(of[1].speedup or 0.0))  # the fastest first
     methods = [of for of in rows if of[1].role == "method"]
     sceptics = [of for of in rows if of[1].role == "sceptic"]
-    best = [of for of in methods if of[1].contract.startswith("exact")]
+    best = [of for of in methods if of[1].contract in EXACT]
     best = best or [of for of in methods if held(*of[:2])]
     for part, row, name in best[:1] + (sceptics[:1] or methods[-1:]):
         yield Cell(_name(name, row)), Cell(row.contract), speedup(row), _against_plain(part, row)

@@ -8,6 +8,7 @@ from ..schema import MethodResult, Report
 from .format import decimals, duration, fixed, interval, known
 from .parts import ends
 
+EXACT = "exact", "exact-greedy"  # contracts that the model itself is kept by, not a rounded one
 MARKS = {
     "baseline": "baseline",
     "sceptic": "the sceptic's row",
@@ -108,7 +109,7 @@ def lede(report: Report) -> str:
 def leaders(report: Report, names: Iterable[str], rank: Callable[[str], float]) -> list[str]:
     """The best exact row, the best other one whose quality held, and the best of all, once each."""
     rows = {name: report.methods[name] for name in names}
-    exact = [name for name, row in rows.items() if row.contract.startswith("exact")]
+    exact = [name for name, row in rows.items() if row.contract in EXACT]
     kept = [name for name, row in rows.items() if name not in exact and held(report, row)]
     best = [max(some, key=rank) for some in (exact, kept, list(rows)) if some]
     return list(dict.fromkeys(best))

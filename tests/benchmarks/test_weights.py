@@ -38,6 +38,7 @@ def check(record, linears):
     for row, size in zip(record.forms.values(), (4, 2, 1, 1), strict=True):
         assert row.megabytes == pytest.approx(count * size / 1e6)
         assert list(row.milliseconds) == list(ROWS)
+        assert row.maps > 0
         assert 0 <= row.variation <= row.most_variation <= 1
     unrounded, half, eight, high = record.forms.values()
     assert unrounded.variation == 0
