@@ -268,7 +268,7 @@ def weights_table(record: WeightsRecord) -> Table:
         cells = [f"{row.megabytes:.0f}", *calls, f"{row.maps:.1f}", f"{grown:.2f}", *moved]
         rows.append(Row(name, (*map(Cell, cells), speed)))
     calls = [f"ms, {n}" for n in ROWS]
-    growth, moved = f"T({ROWS[-2]})/T(1)", ("variation, mean", "largest", "argmax flips")
+    growth, moved = f"T({ROWS[-2]})/T(1)", ["variation, mean", "largest", "argmax flips"]
     columns = ("weights", "MB", *calls, "maps alone, 1", growth, *moved, "plain, speed-up")
     caption = f"Rounded weights: {record.samples} prompts, {record.laws} laws."
     return Table(caption, columns, tuple(rows))
