@@ -23,6 +23,7 @@ from .talk import inputs_of
 
 LENGTHS = 64, 256, 1024  # tokens of prompts up to which they are of one class
 TIE = 1e-4  # logits that differ by less are equal up to rounding in float32
+LISTED = 8  # differences of answers that a note lists one by one
 
 
 class TextModality(Modality):
@@ -121,6 +122,9 @@ def _parted(name: str, answers: Sequence[dict[str, Any]]) -> str | None:
         return None
     ties = sum(gap is not None and gap < TIE for gap in gaps)
     told = ", ".join("an end" if gap is None else f"{gap:.1g}" for gap in gaps)
+    known = [gap for gap in gaps if gap is not None]
+    if known and len(gaps) > LISTED:
+        told = f"from {min(known):.1g} to {max(known):.1g}"
     return (
         f"{name}: {len(gaps)} answers leave plain's, {ties} of them where two logits differ by "
         f"less than {TIE:g}, which is rounding (differences: {told})"

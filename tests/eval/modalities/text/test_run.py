@@ -322,6 +322,23 @@ def test_where_answers_part_the_logits_are_told(finished, folder, prompts):
     assert bench._gap(0, [first, second], [first, second[:3]]) is None
 
 
+@pytest.mark.parametrize(
+    ("gaps", "told"),
+    [
+        ([0.25, 1e-5, None], "1 of them where two .* (differences: 0.2, 1e-05, an end)"),
+        ([None] * 9, "0 of them where two .* (differences: " + "an end, " * 8 + "an end)"),
+        ([0.5, None, *[0.125] * 7], "0 of them where two .* (differences: from 0.1 to 0.5)"),
+    ],
+)
+def test_a_note_names_differences_as_long_as_they_are_few(gaps, told):
+    note = text_modality._parted("draft", [{"gap": gap} for gap in gaps] + [{}])
+    start, end = told.split(".* ")
+    assert note is not None
+    assert note.startswith(f"draft: {len(gaps)} answers leave plain's, {start}")
+    assert note.endswith(end)
+    assert text_modality._parted("draft", [{}]) is None
+
+
 def test_a_conversation_that_is_too_long_is_named(folder, prompts):
     pipe = mmspec.TextPipeline.from_pretrained(folder)
     suite = load_suite("spec-bench")
