@@ -6,6 +6,8 @@ import json
 
 import pytest
 import torch
+import transformers
+from sizes import SMALL
 from toy_vlm import HEADS, TRAINED, batch_of, tiny_head, tiny_llava
 
 from mmspec.errors import InputError
@@ -39,6 +41,20 @@ def test_checkpoints(name, tmp_path):
 
 def test_every_trained_head_is_made():
     assert {kind for kind, _ in HEADS.values()} == set(TRAINED) == set(MAKERS)
+
+
+@pytest.mark.parametrize("name", ["eagle3", "dflash", "longspec"])
+@pytest.mark.parametrize("family", ["Llama", "Gemma"])
+def test_a_new_heads_last_norm_is_the_targets(name, family):
+    """Gemma's norms add 1 to their weights, so what they multiply by counts."""
+    config = getattr(transformers, f"{family}Config")(**SMALL | {"vocab_size": 12, "head_dim": 8})
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = getattr(transformers, f"{family}ForCausalLM")(config).eval()
+        torch.nn.init.normal_(model.model.norm.weight)
+    scale = model.model.norm.weight + (family == "Gemma")
+    head = MAKERS[name](NewHead(model))
+    torch.testing.assert_close(head.network.norm.weight, scale, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(
