@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 import texts
 import torch
+from safetensors.torch import load_file, save_file
 
 import mmspec
 from mmspec.cli.heads import vllm_config
@@ -259,6 +260,14 @@ def test_an_output_layer_that_is_the_targets_stays_so(own, method, capsys):
     assert "lm_head.weight" not in load_head(again).network.state_dict()
     with pytest.raises(InputError, match="rows of their target's output layer"):
         vllm_config(first, "head")
+    weights = load_file(again / "model.safetensors")
+    for wrong in (
+        {k: v for k, v in weights.items() if k != "d2t"},
+        weights | {"lm_head.weight": torch.zeros(20, rows.shape[1])},
+    ):
+        save_file(wrong, again / "model.safetensors")
+        with pytest.raises(InputError, match="stores a map d2t and no lm_head.weight"):
+            load_head(again)
     shutil.rmtree(own / "training" / method)
     recipes.train("text-head", own, steps=1, init=method, reference=method, **options)
     second = load_head(own / "heads" / method)

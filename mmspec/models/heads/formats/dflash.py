@@ -14,9 +14,9 @@ from ..published.correction import (
     MarkovKind,
 )
 from ..published.dflash import DFlashNetwork
-from ..published.head import BORROWS, PublishedHead
+from ..published.head import PublishedHead
 from ..published.rotary import HeadRotary
-from .eagle3 import vocabulary
+from .eagle3 import tokens_drafted, vocabulary
 from .files import HeadFiles
 
 ARCHITECTURES = {"DFlashDraftModel", "DominoDraftModel", "DSparkDraftModel"}
@@ -81,8 +81,7 @@ def made(
             f"{files.folder}: fc reads {width} numbers, no multiple of the {len(reads)} "
             "target_layer_ids"
         )
-    own_rows = files.rows("lm_head.weight")
-    drafted = files.rows("d2t") if settings.get(BORROWS) else own_rows
+    drafted = tokens_drafted(files, settings)
     vocab = settings.get("vocab_size")
     target_size = width // len(reads)
     correction = _correction(files, settings, sizes.hidden_size, anchored)
@@ -107,7 +106,7 @@ def made(
         settings["mask_token_id"],
         files.layers(),
         files.rows("embed_tokens.weight"),
-        own_rows,
+        files.rows("lm_head.weight"),
         anchored,
         correction,
         confidence,

@@ -69,8 +69,7 @@ def read_eagle3(files: HeadFiles, own: Mapping[str, Any] | None = None) -> Publi
     vocab = config.get("vocab_size")
     if config.get("tie_word_embeddings") and "embed_tokens.weight" in tensors:
         tensors.setdefault("lm_head.weight", tensors["embed_tokens.weight"].clone())
-    own_rows = files.rows("lm_head.weight")
-    drafted = files.rows("d2t") if config.get(BORROWS) else own_rows
+    drafted = tokens_drafted(files, config)
     if layers > 1:  # where there is one, some writers name the target's
         files.check_says(config, num_hidden_layers=layers)
     files.check_says(
@@ -84,7 +83,7 @@ def read_eagle3(files: HeadFiles, own: Mapping[str, Any] | None = None) -> Publi
         fused,
         target_size,
         files.rows("embed_tokens.weight"),
-        own_rows,
+        files.rows("lm_head.weight"),
         layers,
         "fc.bias" in tensors,
         bool(config.get("norm_before_residual", False)),
@@ -152,6 +151,23 @@ def layer_ids(files: HeadFiles, count: int) -> tuple[int, ...] | None:
             f"{files.folder}: fc joins {count} hidden states, and the configuration names {ids}"
         )
     return tuple(int(n) for n in ids)
+
+
+def tokens_drafted(files: HeadFiles, config: Mapping[str, Any]) -> int | None:
+    """Rows of the output layer, or of the map where the head takes the target's; None: no layer.
+
+    Raises:
+        InputError: it takes the target's rows, and has no map or an output layer of its own.
+    """
+    own = files.rows("lm_head.weight")
+    if not config.get(BORROWS):
+        return own
+    if own is not None or "d2t" not in files.tensors:
+        raise InputError(
+            f"{files.folder}: with {BORROWS} a head stores a map d2t and no lm_head.weight; export "
+            "it again"
+        )
+    return files.rows("d2t")
 
 
 def vocabulary(files: HeadFiles, drafted: int | None, vocab: int | None) -> DraftVocabulary | None:
