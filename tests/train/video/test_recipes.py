@@ -74,6 +74,7 @@ def shrink(patch: pytest.MonkeyPatch) -> None:
     for recipe in (video_router.VideoRouterRecipe, video_advantage.VideoAdvantageRecipe):
         patch.setattr(recipe, "sizes", {**recipe.sizes, "widths": (8, 8)})
     patch.setattr(video_router, "BLOCKS", BLOCKS + 1)
+    patch.setattr(video_router, "JUDGED", 3)
     patch.setattr(
         video_autoencoder,
         "EMBEDDED",
