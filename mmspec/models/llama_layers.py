@@ -18,6 +18,7 @@ from torch import Tensor
 
 from ..engine.cache import KVCache
 from .merged_attention import attention_weights, merged_attention, worth_merging
+from .row_norm import RowNorm
 
 _PAIRS = {torch.float32: torch.complex64, torch.float64: torch.complex128}
 
@@ -91,7 +92,8 @@ class LlamaLayers:
         moves: Mapping[int, torch.device] | None = None,
         act: Callable[[Tensor], Tensor] = F.silu,
     ) -> None:
-        self._layers, self._moves, self._act, self.eps = list(layers), moves or {}, act, eps
+        self._layers, self._moves, self._act = list(layers), moves or {}, act
+        self.norm = RowNorm(eps)
         self.heads, self.kv_heads, self.head_dim = heads, kv_heads, head_dim
 
     def __len__(self) -> int:
@@ -161,12 +163,12 @@ class LlamaLayers:
             if layer.joined > 1:
                 h, normed = self._parted(layer, seen)
             else:
-                normed = _normed(seen, first, self.eps) if layer.first_norm else seen
+                normed = self.norm(seen, first) if layer.first_norm else seen
             qkv = layer.qkv(normed, layer.bias)
             qkv = qkv.view(rows, n, heads + 2 * kv, self.head_dim)
             qk = qkv[:, :, : heads + kv]
             if layer.qk_norm is not None:
-                qk.copy_(F.rms_norm(qk, (self.head_dim,), eps=self.eps) * layer.qk_norm)
+                qk.copy_(self.norm(qk, layer.qk_norm))
             if qkv.dtype in _PAIRS:
                 qk.view(_PAIRS[qkv.dtype]).mul_(turn)
             else:
@@ -180,7 +182,7 @@ class LlamaLayers:
                 self._see(number, attention_weights(queries, keys, mask))
             out = merged_attention(queries, keys, values, mask, entries)
             h = h + layer.out(out.transpose(1, 2).reshape(rows * n, -1))
-            gate, up = layer.gate_up(_normed(h, second, self.eps)).chunk(2, dim=-1)
+            gate, up = layer.gate_up(self.norm(h, second)).chunk(2, dim=-1)
             h = h + layer.down(self._act(gate) * up)
             if use is not None and isinstance(counts := use[number], Tensor):
                 counts = counts.to(h.device)
@@ -190,10 +192,6 @@ class LlamaLayers:
     def _parted(self, layer: LlamaLayer, x: Tensor) -> tuple[Tensor, Tensor]:
         """Part vectors side by side: what attention's outputs join `[M, D]`, and what it reads."""
         parts = x.unflatten(-1, (layer.joined, -1))
-        normed = _normed(parts, None, self.eps)
+        normed = self.norm(parts)
         last = parts[:, -1] if layer.residual is None else normed[:, -1] * layer.residual
         return last, normed.flatten(-2)
-
-
-def _normed(x: Tensor, weight: Tensor | None, eps: float) -> Tensor:
-    return F.rms_norm(x, x.shape[-1:], weight, eps)

@@ -102,10 +102,8 @@ class Beside:
         name, asked = config.method, "judge" in config.needs
         if self.judge is None:
             if asked:
-                raise InputError(
-                    f"method {name!r} needs a judge and there is none; make it: mmspec train "
-                    "vlm-judge --pipeline FOLDER"
-                )
+                made = _made("judge", "vlm-judge", target.sees)
+                raise InputError(f"method {name!r} needs a judge and there is none; {made}")
             return
         if not asked:
             raise InputError(f"method {name!r} asks no judge; leave judge out")
@@ -136,9 +134,9 @@ class Beside:
         if asked == ADVANTAGE_ROUTER and scored:
             raise InputError(f"method {name!r} asks its router alone; leave reward out")
         if asked is not None and self.router is None and not (asked == ROUTER and scored):
+            made = _made(asked, f"vlm-router --stage {asked}", target.sees)
             raise InputError(
-                f"method {name!r} needs the component {asked!r} and there is none; make it: mmspec "
-                f"train vlm-router --stage {asked} --pipeline FOLDER"
+                f"method {name!r} needs the component {asked!r} and there is none; {made}"
             )
         if self.router is not None and self.router.training:
             raise InputError("the router is in training mode; call router.eval() first")
@@ -151,7 +149,14 @@ def _origin(head: Head, sees: bool) -> str:
     if not head.trained:
         return f"it comes from published files: put them into heads/{head.name} of the folder"
     recipe = "vlm-head" if sees or head.sees else "text-head"
-    return f"make it: mmspec train {recipe} --method {head.name} --pipeline FOLDER"
+    return _made(f"heads/{head.name}", f"{recipe} --method {head.name}")
+
+
+def _made(home: str, recipe: str, sees: bool = True) -> str:
+    """How to get a component whose recipe is for models that see; it lies in the folder `home`."""
+    if sees:
+        return f"make it: mmspec train {recipe} --pipeline FOLDER"
+    return f"put one into {home} of the folder: recipes make it for models that see pictures alone"
 
 
 ALONE = Beside()

@@ -69,7 +69,7 @@ class LlamaGenDecoder:
     def _arrange(self, blocks: Sequence[LlamaGenBlock], placement: Placement, eps: float) -> None:
         """Set the sizes, and rearrange the weights of the layers."""
         attention = blocks[0].attention
-        self.placement, self._moves, self.eps = placement, placement.moves, eps
+        self.placement, self._moves = placement, placement.moves
         self.head_dim, self.dim = attention.head_dim, attention.wo.out_features
         self.heads, self.kv_heads = attention.n_head, attention.n_kv_head
         layers = zip(blocks, placement.layers, strict=True)
@@ -123,7 +123,7 @@ class LlamaGenDecoder:
         self._read: dict[int, Tensor] = {}
         read = self._read if self.reads else None
         h = self.layers(x, rotary, cache, slots, length, mask, use, read)
-        h = F.rms_norm(h.to(self.placement.head), (self.dim,), eps=self.eps)
+        h = self.layers.norm(h.to(self.placement.head))
         return self.logits(h) if head else h.to(self.placement.main)
 
     def states(self, hidden: Tensor) -> Tensor:

@@ -189,4 +189,4 @@ class EagleDecoder(LlamaGenDecoder):
 
     def _of_inputs(self, embedded: Tensor) -> Tensor:
         """The part of the layer's inputs that comes from the target's inputs `[…, D]`."""
-        return self._token(F.rms_norm(embedded, (self.dim,), eps=self.eps))
+        return self._token(self.layers.norm(embedded))

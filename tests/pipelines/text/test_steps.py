@@ -218,8 +218,8 @@ def test_what_is_refused(pipe, words):
     named = dict(tokenizer=words)
     for method, given, word in (
         ("arbitrage", dict(router=router), "give the model's tokenizer"),
-        ("arbitrage", named, "needs the component 'advantage_router' and there is none; make it"),
-        ("reward-guided", named, "train vlm-router --stage router --pipeline FOLDER"),
+        ("arbitrage", named, "there is none; put one into advantage_router of the folder"),
+        ("reward-guided", named, "needs the component 'router' and there is none; put one into"),
         ("oracle-routing", named, "asks a reward of steps, and there is none"),
         ("random-routing", named | dict(router=router), "asks no router; leave router out"),
         ("draft", dict(router=router), "routes nothing; leave router, reward out"),

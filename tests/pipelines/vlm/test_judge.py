@@ -6,6 +6,7 @@ from dataclasses import asdict
 
 import pytest
 import torch
+import vlms
 from sizes import SMALL
 from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -164,7 +165,7 @@ def test_what_is_refused(models):
     for method, given, said in (
         ("judge", judge_of(made(5)), "the judge is for a target with other weights"),
         ("judge", JudgeHead(7), "the judge is for a target with hidden_size 7, and this one has"),
-        ("judge", None, "needs a judge and there is none; make it: mmspec train vlm-judge"),
+        ("judge", None, "needs a judge and there is none; put one into judge of the folder"),
         ("draft", judge, "method 'draft' asks no judge; leave judge out"),
         ("likely", judge, "method 'likely' asks no judge; leave judge out"),
         ("judge[drafter=ahead]", judge, "guesses a token that the target has not read"),
@@ -173,3 +174,6 @@ def test_what_is_refused(models):
         with pytest.raises(InputError, match=said.replace("[", r"\[")) as error:
             enable_speculation(target, method, drafter, judge=given)
         assert "\n" not in str(error.value)
+    seeing = vlms.made("llava")
+    with pytest.raises(InputError, match="make it: mmspec train vlm-judge --pipeline FOLDER"):
+        enable_speculation(seeing, "judge", vlms.made("llava"))
