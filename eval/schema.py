@@ -61,7 +61,8 @@ class MethodResult:
             compressor leaves in the target's cache, and in the draft model's; else None.
         lookahead_tokens_per_sample: tokens that a draft model wrote ahead for it; else None.
         peak_memory_bytes: most memory in use during its calls, by the device if it has its own,
-            else by the process; None where the platform doesn't tell.
+            else by the process, with all that the run has loaded for other rows; None where the
+            platform doesn't tell.
         energy_joules_per_sample: as far as the platform's meters tell, else None.
         throughput: by batch size, where asked for.
         tv_per_step: total variation between the law of the next token as the rule emits it and

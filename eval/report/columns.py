@@ -299,7 +299,12 @@ COSTS = (
     ),
     Column("entries kept to draft", figure("draft_cache_entries_per_sample"), seldom=True),
     Column("written ahead", figure("lookahead_tokens_per_sample"), seldom=True),
-    Column("peak memory", lambda r: Cell(f.memory(r.peak_memory_bytes))),
+    Column(
+        "peak memory",
+        lambda r: Cell(f.memory(r.peak_memory_bytes)),
+        "Most memory in use during the row's calls by all that the run has loaded, and so by "
+        "models and copies of weights that other rows read, too; on a processor by the process.",
+    ),
 )
 FURTHER = tuple(  # what the headline has no room for, where a row has something in it
     replace(column, seldom=True)

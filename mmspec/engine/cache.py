@@ -68,7 +68,7 @@ class StaticCache:
 
     def read(self, layer: int, length: int) -> tuple[Tensor, Tensor]:
         """Keys and values `[R, heads, length, head_dim]` of one layer."""
-        keys, values = self.data[layer, :, :, :, :length]
+        keys, values = self.data[layer, :, :, :, :length].unbind()
         return keys, values
 
     def update(

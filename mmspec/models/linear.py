@@ -45,14 +45,15 @@ class RowLinear:
             self.transposed = weight.t().contiguous()
         if self.packed:  # the operators that torch.compile's CPU backend puts in for a linear layer
             self.weight = torch.ops.mkldnn._reorder_linear_weight(weight)
+            self._map = torch.ops.mkldnn._linear_pointwise.default  # spares looking for it by types
 
     def __call__(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
         """`x [..., in]` to `[..., out]`, plus `bias [out]` if there is one."""
         turned = self.transposed
-        if turned is not None and (not self.packed or x.numel() == len(turned)):
+        if turned is not None and (not self.packed or x.numel() == turned.shape[0]):
             return x @ turned if bias is None else x @ turned + bias
         if self.packed:
-            out: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.weight, bias, "none", [], "")
+            out: Tensor = self._map(x, self.weight, bias, "none", [], "")
             return out
         return F.linear(x, self.weight, bias)
 
