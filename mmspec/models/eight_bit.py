@@ -71,8 +71,8 @@ def unpack(
 
 
 def is_packed(folder: Path) -> bool:
-    """True if a model's folder, or that of one of its components, holds packed weights."""
-    return any(any(folder.glob(pattern + PACKED)) for pattern in ("*", "*/*"))
+    """True if a model's folder, that of a component or of a draft head, holds packed weights."""
+    return any(any(folder.glob(pattern + PACKED)) for pattern in ("*", "*/*", "heads/*/*"))
 
 
 def pack_folder(source: Path, out: Path) -> None:

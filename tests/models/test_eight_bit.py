@@ -104,6 +104,15 @@ def test_a_packed_folder_is_half_as_large_and_loads_anywhere(folder, tmp_path):
     assert locate(packed, "") != home  # another version
 
 
+def test_a_packed_head_beside_plain_weights_is_unpacked(folder, tmp_path):
+    head = folder / "heads/eagle"
+    head.mkdir(parents=True)
+    save_file(pack({"w": torch.randn(80, 64)}), head / "model.int8.safetensors")
+    home = locate(folder, "")
+    assert home.parent == tmp_path / "cache"
+    assert [path.name for path in (home / "heads/eagle").iterdir()] == ["model.safetensors"]
+
+
 def test_embedded_models_are_found_by_name(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(embedded, "MODELS", tmp_path)
     assert embedded_folder("model") == folder
