@@ -46,7 +46,7 @@ def readable(folder: Path) -> Path:
         shutil.copytree(folder, fresh)
         unpack_folder(fresh)
 
-    return made_once(folder.resolve().name, folder_digest(folder), unpack)
+    return made_once(folder.resolve().name, _digest(folder), unpack)
 
 
 def made_once(name: str, digest: str, make: Callable[[Path], None]) -> Path:
@@ -86,8 +86,7 @@ def cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mmspec"
 
 
-def folder_digest(folder: Path) -> str:
-    """The start of a SHA-256 of a folder's files and their names."""
+def _digest(folder: Path) -> str:
     digest = hashlib.sha256()
     for file in sorted(path for path in folder.rglob("*") if path.is_file()):
         digest.update(f"{file.relative_to(folder)}\0".encode())

@@ -1,18 +1,13 @@
-"""Published checkpoints that come as a package of the registry, without any download of a hub.
-
-Draft heads that were trained here for one of them lie, packed, in `assets/models/NAME/heads`.
-"""
+"""Published checkpoints that come as a package of the registry, without any download of a hub."""
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
 from ..errors import InputError
-from .eight_bit import unpack_folder
-from .embedded import MODELS, folder_digest, made_once
+from .embedded import made_once
 from .origins import file_digest, origin_of
 
 
@@ -62,8 +57,6 @@ PACKAGED = {
 def packaged_folder(name: str) -> Path:
     """The folder of a packaged model in transformers' layout, made in the cache once.
 
-    With it come the draft heads that ship for it.
-
     Raises:
         InputError: its package is not installed, its file can't be read, or the cache can't be
             written.
@@ -74,19 +67,9 @@ def packaged_folder(name: str) -> Path:
         raise InputError(f"{name} ({model.what}) is not installed: {model.told}")
     from .transformers.gguf import unpack_gguf
 
-    heads = MODELS / name / "heads"
-
-    def unpack(folder: Path) -> None:
-        unpack_gguf(file, folder, name)
-        if heads.is_dir():
-            shutil.copytree(heads, folder / "heads")
-            unpack_folder(folder / "heads")
-
     # behind it the version of what is written
     digest = f"{file_digest(file)[:16]}-2"
-    if heads.is_dir():
-        digest += f"-{folder_digest(heads)[:8]}"
-    return made_once(name, digest, unpack)
+    return made_once(name, digest, lambda folder: unpack_gguf(file, folder, name))
 
 
 def checkpoint_of(model: str) -> str | None:

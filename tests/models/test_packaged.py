@@ -10,10 +10,7 @@ import texts
 
 from mmspec.errors import InputError
 from mmspec.models import packaged
-from mmspec.models.eight_bit import pack_folder
-from mmspec.models.heads.formats.new import medusa
-from mmspec.models.heads.formats.new_head import NewHead
-from mmspec.models.packaged import PACKAGED, checkpoint_of, packaged_folder
+from mmspec.models.packaged import PACKAGED, packaged_folder
 from mmspec.pipelines.text.pipeline import TextPipeline
 
 
@@ -46,21 +43,6 @@ def test_it_opens_by_name_and_is_unpacked_once(package, cache, monkeypatch):
     before = packaged_folder("smollm2")
     package.write_bytes(package.read_bytes() + b"\0")
     assert packaged_folder("smollm2") != before  # another file is another copy
-
-
-def test_heads_that_ship_for_it_come_with_it(package, monkeypatch, tmp_path):
-    monkeypatch.setattr(packaged, "MODELS", tmp_path / "models")
-    before = packaged_folder("smollm2")
-    plain = TextPipeline.from_pretrained("smollm2")
-    medusa(NewHead(plain.model), heads=2).save_pretrained(tmp_path / "medusa")
-    pack_folder(tmp_path / "medusa", tmp_path / "models/smollm2/heads/medusa")
-    pipe = TextPipeline.from_pretrained("smollm2")
-    assert packaged_folder("smollm2") != before
-    pipe.enable_speculation("medusa")
-    out = pipe("the cat", max_new_tokens=12)
-    assert out.text == plain("the cat", max_new_tokens=12).text
-    assert sum(out.stats.drafted) > 0
-    assert checkpoint_of(str(packaged_folder("smollm2"))) == "smollm2"
 
 
 def test_a_damaged_file_leaves_nothing(package, cache):
