@@ -6,8 +6,8 @@ from pathlib import Path
 from mmspec.cli.main import main
 
 out = Path("report")
-# six samples are enough to see what a report looks like; leave --limit out for one that counts
-methods = ["--methods", "plain,scd", "--limit", "6"]
+# three samples are enough to see what a report looks like; leave --limit out for one that counts
+methods = ["--methods", "plain,scd", "--limit", "3"]
 if code := main(["eval", "run", "--suite", "shapes-full", *methods, "-o", str(out)]):
     raise SystemExit(code)
 
