@@ -21,9 +21,10 @@ def test_it_is_torchs_norm(dtype, size):
     norm = RowNorm(1e-5)
     near = {"rtol": 2e-2 if dtype.itemsize == 2 else 1e-6, "atol": 0}
     torch.testing.assert_close(norm(x), F.rms_norm(x, (48,), eps=1e-5), **near)
-    want = F.rms_norm(x, (48,), eps=1e-5) * weight
-    assert norm(x, weight).dtype == dtype
-    torch.testing.assert_close(norm(x, weight), want, **near)
+    for own in (weight, weight[0]):  # of a head each, and of all
+        want = F.rms_norm(x, (48,), eps=1e-5) * own
+        assert norm(x, own).dtype == dtype
+        torch.testing.assert_close(norm(x, own), want, **near)
 
 
 def test_a_row_of_zeros_stays_one():
