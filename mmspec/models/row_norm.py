@@ -28,7 +28,7 @@ class RowNorm:
         if x.device.type != "cpu" or x.dtype not in _WIDE:
             own = weight if weight is not None and weight.ndim == 1 else None  # in one kernel
             normed = F.rms_norm(x, x.shape[-1:], own, self.eps)
-            return normed if weight is own or weight is None else normed * weight
+            return normed if weight is own else normed * weight
         length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
         mean = torch.addcmul(self._least, length, length, value=1 / x.shape[-1])
         normed = x * mean.rsqrt_()

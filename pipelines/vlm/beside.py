@@ -102,7 +102,7 @@ class Beside:
         name, asked = config.method, "judge" in config.needs
         if self.judge is None:
             if asked:
-                made = _made("judge", "vlm-judge", target.sees)
+                made = _made("vlm-judge", None if target.sees else "judge")
                 raise InputError(f"method {name!r} needs a judge and there is none; {made}")
             return
         if not asked:
@@ -134,7 +134,7 @@ class Beside:
         if asked == ADVANTAGE_ROUTER and scored:
             raise InputError(f"method {name!r} asks its router alone; leave reward out")
         if asked is not None and self.router is None and not (asked == ROUTER and scored):
-            made = _made(asked, f"vlm-router --stage {asked}", target.sees)
+            made = _made(f"vlm-router --stage {asked}", None if target.sees else asked)
             raise InputError(
                 f"method {name!r} needs the component {asked!r} and there is none; {made}"
             )
@@ -149,12 +149,12 @@ def _origin(head: Head, sees: bool) -> str:
     if not head.trained:
         return f"it comes from published files: put them into heads/{head.name} of the folder"
     recipe = "vlm-head" if sees or head.sees else "text-head"
-    return _made(f"heads/{head.name}", f"{recipe} --method {head.name}")
+    return _made(f"{recipe} --method {head.name}")
 
 
-def _made(home: str, recipe: str, sees: bool = True) -> str:
-    """How to get a component whose recipe is for models that see; it lies in the folder `home`."""
-    if sees:
+def _made(recipe: str, home: str | None = None) -> str:
+    """How to get a component; `home`: where one lies that the recipe makes for others alone."""
+    if home is None:
         return f"make it: mmspec train {recipe} --pipeline FOLDER"
     return f"put one into {home} of the folder: recipes make it for models that see pictures alone"
 
