@@ -26,9 +26,9 @@ class RowNorm:
     def __call__(self, x: Tensor, weight: Tensor | None = None) -> Tensor:
         """`x [..., D]`, normed; times `weight`, which broadcasts to it, if there is one."""
         if x.device.type != "cpu" or x.dtype not in _WIDE:
-            own = weight if weight is not None and weight.ndim == 1 else None  # in one kernel
-            normed = F.rms_norm(x, x.shape[-1:], own, self.eps)
-            return normed if weight is own else normed * weight
+            if weight is None or weight.ndim == 1:  # in one kernel
+                return F.rms_norm(x, x.shape[-1:], weight, self.eps)
+            return F.rms_norm(x, x.shape[-1:], eps=self.eps) * weight
         length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
         mean = torch.addcmul(self._least, length, length, value=1 / x.shape[-1])
         normed = x * mean.rsqrt_()
