@@ -27,7 +27,7 @@ def merging(pipe: Any = None, samples: int = 10) -> dict[str, Any]:
     for length in LENGTHS:
         for nodes in NODES:
             whole, merged = _ways(length, nodes)
-            pairs = [(_seconds(whole), _seconds(merged)) for _ in range(samples)]
+            pairs = [(seconds(whole), seconds(merged)) for _ in range(samples)]
             ratio, spread = ratio_interval([slow / fast for slow, fast in pairs])
             found[f"{nodes} tokens behind {length}"] = {
                 "merged_ms": 1000 * statistics.median(fast for _, fast in pairs),
@@ -55,5 +55,6 @@ def _ways(length: int, nodes: int) -> tuple[Callable[[], Tensor], Callable[[], T
     return whole, merged
 
 
-def _seconds(way: Callable[[], Tensor]) -> float:
+def seconds(way: Callable[[], Tensor]) -> float:
+    """Seconds of one way, the median of a few calls."""
     return statistics.median(call_seconds(way, 5))

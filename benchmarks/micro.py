@@ -28,6 +28,7 @@ from mmspec.registry import check_name
 from .denoising import cspd_bias, denoising_calls
 from .merging import merging
 from .overhead import PROMPT, overhead
+from .parting import parting
 from .peer import against_assisted_generation
 from .state_trees import state_trees
 from .throughput import goodput_against_plain, throughput, useless_drafter
@@ -176,4 +177,5 @@ SECTIONS: dict[str, Callable[[Any, int], dict[str, Any]]] = {
     "cspd_bias": cspd_bias,
     "state_trees": state_trees,
     "merged_attention": merging,
+    "parted_attention": parting,
 }

@@ -14,8 +14,8 @@ import pytest
 if "PYTEST_XDIST_WORKER" in os.environ:  # each of the processes has a core of its own
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# for `fresh`, `machines`, `mutants`, `packed_rows`, `rounding`, `serving`, `toys`, `visits`, `vlms`
-# and `windows`, under importmode=importlib
+# for `forked`, `fresh`, `machines`, `mutants`, `packed_rows`, `rounding`, `serving`, `toys`,
+# `visits`, `vlms` and `windows`, under importmode=importlib
 _ACCEPT = ("", "/gaussian", "/lantern")
 _ENGINE = ("engine", "engine/length", *(f"engine/accept{room}" for room in _ACCEPT))
 _ROOMS = ("app", "doctor", "models", "models/heads/formats", "serve", "train/vlm")
@@ -30,6 +30,12 @@ def pytest_addoption(parser):
 LEFT_OUT: Counter[str] = Counter()
 # marks of tests that want something more
 OPTIONAL = ("gpu", "browser", "slow", "speculators", "fresh")
+
+
+def pytest_collection_modifyitems(items):
+    """Files with tests that take long come first, so that no process waits for one at the end."""
+    long = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in long)
 
 
 def pytest_deselected(items):

@@ -14,7 +14,7 @@ from ..errors import InputError
 from .call_masks import CausalMasks, additive, prefix_mask, tree_mask, tree_of_one
 from .costed import Costed
 from .decoders import Decoder, PlacedDecoder
-from .prefill import chunks
+from .prefill import chunks, read_together
 from .reach import Reach, most_back
 from .running_rows import LayersOfRows, RunningRows
 from .setting import Setting, with_forced
@@ -113,7 +113,11 @@ class GuidedDecoder(Costed):
             first = min(self.earlier[1], self.offset - 1)
             self.cache.take(self.earlier[0], first)
         if first < self.offset - 1:
-            self._prefill(slice(None), first, first)
+            # under guidance a row's copies lie apart
+            parts = read_together(self.pads.clamp_min(first), self.offset)
+            for lines in parts if self.copies == 1 else [slice(None)]:
+                self._prefill(lines, max(first, int(self.pads[lines].min())), first)
+            self._narrow()
 
     def seat(self, context: Context, rows: list[int]) -> None:
         """Read the prefixes of the samples that begin in these rows, one by one."""
@@ -127,9 +131,7 @@ class GuidedDecoder(Costed):
         for row, lines in ((row, self.running.lines(row)) for row in rows):
             self.cache.lines(lines).restart()
             self.reach.ends[row] = self.offset
-            if (first := int(self.pads[lines].min())) < self.offset - 1:
-                self._narrow([row])
-                self._prefill(lines, first)
+            self._prefill(lines, int(self.pads[lines].min()))
         self._narrow()
 
     def _sit(self, samples: Sequence[int]) -> None:
@@ -140,6 +142,7 @@ class GuidedDecoder(Costed):
     def _prefill(self, lines: slice, first: int, known: int = 0) -> None:
         """Read some rows' prefix from column `first` on; in no row the `known` ones are read."""
         assert self.cache is not None
+        self._narrow(range(self.running.rows)[lines])
         # of groups the last column is read too, and by a call once more
         length, cache = self.offset - (not self.grouped), self.cache.lines(lines)
         x, groups = self._prefilled(length)[lines], self.groups[lines, :length]
@@ -149,8 +152,7 @@ class GuidedDecoder(Costed):
             allowed = self.keys[:end] <= self.keys[begin:end, None]
             if self.padded or self.grouped:
                 allowed = prefix_mask(allowed, self.pads[lines], groups[:, :end])
-            mask = additive(allowed, self.prefix.dtype)
-            where = self.rotary[begin:end], cache, begin, end, mask
+            where = self.rotary[begin:end], cache, begin, end, additive(allowed, x.dtype)
             out = self.decoder.forward(x[:, begin:end], *where, False)
             if (at := max(begin, since)) < (to := min(end, last)):
                 states = self.decoder.states(out)[:, at - begin : to - begin]
@@ -182,7 +184,7 @@ class GuidedDecoder(Costed):
             self.cache.select(rows, self.slots)
             self._narrow()
 
-    def _narrow(self, rows: list[int] | None = None) -> None:
+    def _narrow(self, rows: Sequence[int] | None = None) -> None:
         """Let the network run these rows alone; None: the `running` ones."""
         if isinstance(self.decoder, PlacedDecoder):
             self.decoder.narrow(self.running.places(rows))
@@ -310,10 +312,7 @@ class GuidedDecoder(Costed):
             length: slots that are read.
             mask: which of them each input may read `[B, n, length]`.
         """
-        copies, same = len(x) // len(slots), turns is slots
-        if copies > 1:
-            slots, mask = slots.repeat(copies, 1), mask.repeat(copies, *[1] * (mask.ndim - 1))
-            turns = slots if same else turns.repeat(copies, 1)
+        slots, turns, mask = map(self.running.copied, (slots, turns, mask))
         if self.padded:
             mask = mask & (self.keys[:length] >= self.pads[:, None, None])
         mask = additive(mask, x.dtype)[:, None]

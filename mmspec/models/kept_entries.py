@@ -131,7 +131,7 @@ class KeptDecoder(GuidedDecoder):
             self.pads = self.running.of_samples(self._pads)
 
     def start(self, rows: int) -> None:
-        """Read the prompts, all at once, and keep what is chosen."""
+        """Read the prompts and keep what is chosen."""
         if rows != self.running.rows:
             raise ValueError(f"{rows} rows do not match a prefix of {len(self.prefix)}")
         if self.cache is None or self.running.numbers is not None:

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from ..engine.cache import KVCache
 from .merged_attention import attention_weights, merged_attention, worth_merging
+from .parted_attention import parted_attention, parts_of
 from .row_norm import RowNorm
 
 _PAIRS = {torch.float32: torch.complex64, torch.float64: torch.complex128}
@@ -141,7 +142,8 @@ class LlamaLayers:
         """
         rows, n, _ = x.shape
         heads, kv = self.heads, self.kv_heads
-        entries = worth_merging(mask, n, length)
+        parts = parts_of(mask)
+        entries = 0 if parts else worth_merging(mask, n, length)
         turn = rotary[:, None] if rotary.ndim == 2 else rotary[:, :, None]
         h = seen = x.flatten(0, 1)
         for number, layer in enumerate(self._layers):
@@ -180,7 +182,10 @@ class LlamaLayers:
             queries = qkv[:, :, :heads].transpose(1, 2)
             if self._see is not None:
                 self._see(number, attention_weights(queries, keys, mask))
-            out = merged_attention(queries, keys, values, mask, entries)
+            if parts and mask is not None:
+                out = parted_attention(queries, keys, values, mask, parts)
+            else:
+                out = merged_attention(queries, keys, values, mask, entries)
             h = h + layer.out(out.transpose(1, 2).reshape(rows * n, -1))
             gate, up = layer.gate_up(self.norm(h, second)).chunk(2, dim=-1)
             h = h + layer.down(self._act(gate) * up)

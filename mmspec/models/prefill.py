@@ -8,8 +8,13 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
+from .row_groups import row_groups
+
 PREFILL_CHUNK = 1024  # columns of a prompt that a call reads, where nobody says it
 WHOLE = 2**31  # more columns than any prompt has
+# columns of a row that are read while the weights are: on a processor, and elsewhere
+_WEIGHTS = {"cpu": 32}
+_WEIGHTS_ELSEWHERE = 2048
 
 
 def chunks(
@@ -30,6 +35,18 @@ def chunks(
             at += 1
         yield begin, ends[at]
         begin = ends[at]
+
+
+def read_together(begins: Tensor, length: int) -> list[slice]:
+    """Neighbouring rows whose prompts are read in the same calls, so that little padding is.
+
+    Args:
+        begins: the first column that every row has to read `[R]`.
+        length: columns of a row.
+    """
+    weights = _WEIGHTS.get(begins.device.type, _WEIGHTS_ELSEWHERE)
+    groups = row_groups(begins.tolist(), [length] * len(begins), weights)
+    return [slice(group.start, group.stop) for group in groups]
 
 
 def _ends(groups: Tensor) -> list[int]:

@@ -29,7 +29,7 @@ class RoundedCopy(GuidedDecoder):
         self.target = target
         self._told: list[int] | None = None  # the rows that the network was told to run
 
-    def _narrow(self, rows: list[int] | None = None) -> None:
+    def _narrow(self, rows: Sequence[int] | None = None) -> None:
         super()._narrow(rows)
         self._told = self.running.numbers
 

@@ -41,6 +41,9 @@ class RunningRows:
         self.left = [*self.samples]
         self._index = torch.zeros(0)
 
+    def __len__(self) -> int:
+        return self.rows * self.copies  # R
+
     @property
     def rows(self) -> int:
         """B."""
@@ -74,6 +77,10 @@ class RunningRows:
         places = self.places(range(self.rows))
         return x if places is None else x[places]
 
+    def copied(self, x: Tensor) -> Tensor:
+        """Entries `[R, …]` of what has one for each row, `[B, …]`, or for each copy already."""
+        return x.repeat(self.copies, *[1] * (x.ndim - 1)) if len(x) < len(self) else x
+
     def leave(self, finished: Sequence[bool]) -> list[int] | None:
         """Let rows that are over go, if they are so many that it pays.
 
@@ -98,8 +105,7 @@ class RunningRows:
         """Entries `[R, …]` of all rows, with zeros for those that run no more, of `[R', …]`."""
         if self.numbers is None:
             return out
-        rows = self.rows * self.copies
-        return out.new_zeros(rows, *out.shape[1:]).index_copy_(0, self._index, out)
+        return out.new_zeros(len(self), *out.shape[1:]).index_copy_(0, self._index, out)
 
     def layers(self, use: LayersOfRows, count: int) -> list[Tensor | bool] | None:
         """The argument `use` of `Decoder.forward` for all rows, of `count` layers."""

@@ -168,11 +168,14 @@ def test_joint_law_of_the_whole_loop(gamma, limit, rule):
 
 def test_joint_law_with_three_tokens_an_end_and_a_changing_length():
     target, model = Table(3, 40), Table(3, 5)
-    for length in (ConstantLength(2), HeuristicLength(1, 3)):
-        law = whole_loop(
-            4, TableTarget(target), lambda: AheadDrafter(TableModel(model)), None, length, eos=1
-        )
-        assert distance(law, target.joint(4, eos=1)) < EXACT
+    law = whole_loop(
+        4,
+        TableTarget(target),
+        lambda: AheadDrafter(TableModel(model)),
+        length=HeuristicLength(1, 3),
+        eos=1,
+    )
+    assert distance(law, target.joint(4, eos=1)) < EXACT
 
 
 def test_what_was_drawn_for_other_tokens_must_not_stay():

@@ -95,6 +95,20 @@ def test_chunks_change_nothing_and_bound_a_call(kind):
     assert max(ROWS) > 2 * WINDOW
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_that_are_read_apart_read_no_padding_and_say_the_same(kind, monkeypatch):
+    """Hidden states, too; as it is where a call costs less than what it spares."""
+    model = tiny(kind)
+    together = read(model, PREFILL_CHUNK)
+    monkeypatch.setattr("mmspec.models.prefill._WEIGHTS", {"cpu": 0})
+    apart = read(model, PREFILL_CHUNK)
+    assert agree(together, apart)
+    assert [n for n, *_ in apart[3]] == [max(ROWS) - 1, min(ROWS) - 1]
+    both = read(model, CHUNK)
+    assert agree(together, both)
+    assert sum(n for n, *_ in both[3]) == sum(ROWS) - 2
+
+
 @torch.inference_mode()
 def laws(kind: str, chunk: int, how: str) -> torch.Tensor:
     """Laws behind two samples' prompts of one length, read as `how` says."""

@@ -26,7 +26,7 @@ from mmspec.engine.stats import SpecStats
         (1, 3, 3, 2, ()),
         (1, 2, 4, 2, (2,)),
         (1, 2, 4, 3, (2, 2)),
-        (2, 2, 4, 2, (2, 2)),
+        (2, 2, 3, 2, (2, 2)),
         (1, 3, 3, 2, (2, 1)),
     ],
     ids=str,
@@ -45,7 +45,7 @@ def test_joint_law_of_the_whole_loop(refinements, vocab, limit, window, widths):
     assert distance(law, target.joint(limit)) < EXACT
 
 
-def emitted(drafter, target, rows=80, limit=24) -> SpecStats:
+def emitted(drafter, target, rows=24, limit=24) -> SpecStats:
     stats = SpecStats()
     rule = RecursiveRule() if drafter.widths else TokenRule()
     parts = rule, ConstantLength(8), ProductionCoins([*range(rows)])
