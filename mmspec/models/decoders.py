@@ -8,6 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 from torch import Tensor
 
 from ..engine.cache import KVCache
+from .counted_tokens import ALL, CountedTokens
 from .heads.columns import Images
 
 
@@ -84,6 +85,31 @@ class PlacedDecoder(Protocol):
 
     def narrow(self, rows: Sequence[int] | None) -> None:
         """Run these rows alone, of those that the generation's prompt has; None: all of them."""
+
+
+@runtime_checkable
+class PackingDecoder(Protocol):
+    """A decoder whose calls can be told which of their tokens count."""
+
+    packs: bool
+
+    def forward(
+        self,
+        x: Tensor,
+        rotary: Tensor,
+        cache: KVCache,
+        slots: int | Tensor,
+        length: int,
+        mask: Tensor | None,
+        head: bool = True,
+        use: list[Tensor | bool] | None = None,
+        some: CountedTokens = ALL,
+    ) -> Tensor:
+        """Run N new inputs a row, see `Decoder.forward`.
+
+        Args:
+            some: those that count; whatever is given for the others, it has numbers.
+        """
 
 
 class HeadDecoder(Decoder, Protocol):

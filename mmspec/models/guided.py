@@ -11,16 +11,17 @@ from torch import Tensor
 from ..engine.cache import KVCache
 from ..engine.draft import Context, Draft
 from ..errors import InputError
-from .call_masks import CausalMasks, additive, prefix_mask, tree_mask, tree_of_one
+from .call_masks import CausalMasks, additive, tree_mask, tree_of_one
 from .costed import Costed
-from .decoders import Decoder, PlacedDecoder
-from .prefill import chunks, read_together
+from .counted_tokens import CountedTokens
+from .decoders import Decoder, PackingDecoder, PlacedDecoder
+from .prefix_reader import PrefixReader
 from .reach import Reach, most_back
 from .running_rows import LayersOfRows, RunningRows
 from .setting import Setting, with_forced
 
 
-class GuidedDecoder(Costed):
+class GuidedDecoder(PrefixReader, Costed):
     """Conditional and unconditional rows in one batch, combined before the warpers.
 
     `l = l_u + s (l_c − l_u)`, then temperature, top-k and top-p. Row b of B samples is row b of the
@@ -45,6 +46,8 @@ class GuidedDecoder(Costed):
         earlier: a cache of the same network, of one row or all, and how many of its first slots
             hold what this prefix begins with: `start` takes them over, unless it is `watched`.
         known: per row, tokens of the output in the cache, if others write to it; None: all but one.
+        packs: whether its calls can be told which of their tokens count.
+        counts: those of the next calls `[B, n]`, if it `packs`; None: all do.
         stays: whether rows that are over stay in the cache.
         returns: whether calls may go back to any slot, and layers with a window keep all of them.
         compact: whether some of the prefix's entries are not in the cache, see `KeptDecoder`.
@@ -59,9 +62,11 @@ class GuidedDecoder(Costed):
     hidden: Tensor | None = None
     earlier: tuple[KVCache, int] | None = None
     known: list[int] | None = None
+    counts: Tensor | None = None
 
     def __init__(self, decoder: Decoder, setting: Setting) -> None:
         self.decoder, self.layers = decoder, len(decoder.layers)
+        self.packs = self.entries == 1 and isinstance(decoder, PackingDecoder)
         self.setting, self.grouped = setting, setting.both_ways is not None
         self.scale, self.warp, self.limit = setting.scale, setting.warp, setting.limit
         self.copies = 1 if setting.scale is None else 2  # rows of the network for each sample
@@ -113,52 +118,17 @@ class GuidedDecoder(Costed):
             first = min(self.earlier[1], self.offset - 1)
             self.cache.take(self.earlier[0], first)
         if first < self.offset - 1:
-            # under guidance a row's copies lie apart
-            parts = read_together(self.pads.clamp_min(first), self.offset)
-            for lines in parts if self.copies == 1 else [slice(None)]:
-                self._prefill(lines, max(first, int(self.pads[lines].min())), first)
-            self._narrow()
+            self._read_all(first)
 
     def seat(self, context: Context, rows: list[int]) -> None:
         """Read the prefixes of the samples that begin in these rows, one by one."""
         self._sit(context.samples or [])
         self._read_rows(rows)
 
-    def _read_rows(self, rows: list[int]) -> None:
-        """Read these rows' prefixes, each from its first real column on."""
-        assert self.cache is not None
-        self.hidden = None
-        for row, lines in ((row, self.running.lines(row)) for row in rows):
-            self.cache.lines(lines).restart()
-            self.reach.ends[row] = self.offset
-            self._prefill(lines, int(self.pads[lines].min()))
-        self._narrow()
-
     def _sit(self, samples: Sequence[int]) -> None:
         """Let these samples have the rows."""
         self.running.seat(samples)
         self.prefix, self.pads, self.groups = map(self.running.of_samples, self._of_samples)
-
-    def _prefill(self, lines: slice, first: int, known: int = 0) -> None:
-        """Read some rows' prefix from column `first` on; in no row the `known` ones are read."""
-        assert self.cache is not None
-        self._narrow(range(self.running.rows)[lines])
-        # of groups the last column is read too, and by a call once more
-        length, cache = self.offset - (not self.grouped), self.cache.lines(lines)
-        x, groups = self._prefilled(length)[lines], self.groups[lines, :length]
-        since = max(known, (last := self.offset - 1) - self.prefix_states)  # states are left
-        told = self.setting.prefill_chunk, groups if self.grouped else None
-        for begin, end in chunks(first, length, *told):
-            allowed = self.keys[:end] <= self.keys[begin:end, None]
-            if self.padded or self.grouped:
-                allowed = prefix_mask(allowed, self.pads[lines], groups[:, :end])
-            where = self.rotary[begin:end], cache, begin, end, additive(allowed, x.dtype)
-            out = self.decoder.forward(x[:, begin:end], *where, False)
-            if (at := max(begin, since)) < (to := min(end, last)):
-                states = self.decoder.states(out)[:, at - begin : to - begin]
-                if self.hidden is None:
-                    self.hidden = states.new_zeros(len(self.prefix), last - since, states.shape[-1])
-                self.hidden[lines, at - since : to - since] = states
 
     def _clear(self) -> None:
         """Begin with an empty cache; all rows run."""
@@ -188,10 +158,6 @@ class GuidedDecoder(Costed):
         """Let the network run these rows alone; None: the `running` ones."""
         if isinstance(self.decoder, PlacedDecoder):
             self.decoder.narrow(self.running.places(rows))
-
-    def _prefilled(self, length: int) -> Tensor:
-        """Inputs `[R, length, D]` of the prefix's first columns."""
-        return self.prefix[:, :length]
 
     def extend(
         self, tokens: Tensor, start: list[int], draft: Draft | None = None, use: LayersOfRows = None
@@ -334,7 +300,12 @@ class GuidedDecoder(Costed):
         mask = of(mask) if mask is not None and mask.ndim == 4 else mask
         if use is not None:
             use = [of(runs) if isinstance(runs, Tensor) else runs for runs in use]
-        return self.decoder.forward(of(x), rotary, self.cache, slots, length, mask, head, use)
+        where = rotary, self.cache, slots, length, mask, head, use
+        if self.counts is None:
+            return self.decoder.forward(of(x), *where)
+        assert isinstance(self.decoder, PackingDecoder)
+        some = CountedTokens(of(self.running.copied(self.counts)))
+        return self.decoder.forward(of(x), *where, some)
 
     def keep(self, start: list[int], path: Tensor) -> None:
         """Move the nodes of `path [B, K]` behind the root, as the chain that was kept."""

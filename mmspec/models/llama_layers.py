@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..engine.cache import KVCache
+from .counted_tokens import ALL, CountedTokens
 from .merged_attention import attention_weights, merged_attention, worth_merging
 from .parted_attention import parted_attention, parts_of
 from .row_norm import RowNorm
@@ -131,6 +132,7 @@ class LlamaLayers:
         mask: Tensor | None,
         use: Sequence[Tensor | bool] | None = None,
         read: dict[int, Tensor] | None = None,
+        some: CountedTokens = ALL,
     ) -> Tensor:
         """Hidden states `[R, N, D]` behind the last layer, before any norm.
 
@@ -139,13 +141,14 @@ class LlamaLayers:
             rotary: complex factors `[N, head_dim / 2]` or `[R, N, head_dim / 2]`.
             cache, slots, length, mask, use: see `Decoder.forward`.
             read: is given what goes into each layer; None: nobody asks.
+            some: the tokens that count, whatever `use` says of rows; others' states are zeros.
         """
         rows, n, _ = x.shape
         heads, kv = self.heads, self.kv_heads
         parts = parts_of(mask)
         entries = 0 if parts else worth_merging(mask, n, length)
         turn = rotary[:, None] if rotary.ndim == 2 else rotary[:, :, None]
-        h = seen = x.flatten(0, 1)
+        h = seen = some.of(x.flatten(0, 1))
         for number, layer in enumerate(self._layers):
             if number in self._moves:
                 device = self._moves[number]
@@ -153,7 +156,7 @@ class LlamaLayers:
                 mask = None if mask is None else mask.to(device)
                 slots = slots.to(device) if isinstance(slots, Tensor) else slots
             if read is not None:
-                read[number] = h.unflatten(0, (rows, n))
+                read[number] = some.spread(h).unflatten(0, (rows, n))
             if use is not None and use[number] is False:
                 continue
             before = h
@@ -166,7 +169,7 @@ class LlamaLayers:
                 h, normed = self._parted(layer, seen)
             else:
                 normed = self.norm(seen, first) if layer.first_norm else seen
-            qkv = layer.qkv(normed, layer.bias)
+            qkv = some.spread(layer.qkv(normed, layer.bias))
             qkv = qkv.view(rows, n, heads + 2 * kv, self.head_dim)
             qk = qkv[:, :, : heads + kv]
             if layer.qk_norm is not None:
@@ -186,13 +189,14 @@ class LlamaLayers:
                 out = parted_attention(queries, keys, values, mask, parts)
             else:
                 out = merged_attention(queries, keys, values, mask, entries)
-            h = h + layer.out(out.transpose(1, 2).reshape(rows * n, -1))
+            h = h + layer.out(some.of(out.transpose(1, 2).reshape(rows * n, -1)))
             gate, up = layer.gate_up(self.norm(h, second)).chunk(2, dim=-1)
             h = h + layer.down(self._act(gate) * up)
             if use is not None and isinstance(counts := use[number], Tensor):
                 counts = counts.to(h.device)
-                h = torch.where(counts, h.view(rows, n, -1), before.view(rows, n, -1)).flatten(0, 1)
-        return h.unflatten(0, (rows, n))
+                counts = some.of(counts.expand(rows, n, 1).reshape(-1, 1))
+                h = torch.where(counts, h, before)
+        return some.spread(h).unflatten(0, (rows, n))
 
     def _parted(self, layer: LlamaLayer, x: Tensor) -> tuple[Tensor, Tensor]:
         """Part vectors side by side: what attention's outputs join `[M, D]`, and what it reads."""

@@ -88,7 +88,10 @@ class TokenTarget:
                 calls, width = 2, 0
         if draft.nodes:
             inputs = torch.cat([inputs, draft.tokens], dim=1)
+            if self.model.packs:
+                self.model.counts = counts(context, draft, inputs.shape[1])
         laws = self.model.extend(inputs, start, draft)
+        self.model.counts = None
         hidden, logits = self.model.hidden if self.model.watched else None, self.model.raw
         if width:
             laws = laws[:, width:]
@@ -167,3 +170,17 @@ class TokenTarget:
     def commit(self, context: Context, draft: Draft, verdict: Verdict) -> None:
         if verdict.path is not None:
             self.model.keep([b - 1 for b in context.base], verdict.path)
+
+
+def counts(context: Context, draft: Draft, width: int) -> Tensor | None:
+    """Tokens `[B, width]` that count of those that are read for every row, the draft's the last.
+
+    None: all do; or no processor reads them, and filling is read along for nothing.
+    """
+    live = draft.live()
+    if context.rows == 1 or live.device.type != "cpu":
+        return None
+    if not any(context.finished) and bool(live.all()):
+        return None
+    running = ~torch.tensor(context.finished)[:, None]
+    return torch.cat([running.expand(-1, width - draft.nodes), live & running], dim=1)

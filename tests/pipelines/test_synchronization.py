@@ -41,6 +41,8 @@ def waits_per_round(pipe, config: SpecConfig, monkeypatch, **call) -> float:
     pipe.enable_speculation(config)
     marks: list[int] = []
     with monkeypatch.context() as patch, Waits(patch) as waits:
+        # a processor alone leaves filling out, and there is nothing to wait for there
+        patch.setattr("mmspec.models.target.counts", lambda *told: None)
         pipe(
             ["a photo of a red circle", "a photo of three stars"],
             generator=torch.Generator().manual_seed(0),

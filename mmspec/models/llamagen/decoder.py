@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ...engine.cache import KVCache, SpreadCache, StaticCache
 from ...errors import InputError
+from ..counted_tokens import ALL, CountedTokens
 from ..fuzzy_layers import sources
 from ..llama_layers import LlamaLayer, LlamaLayers
 from ..placement import Placement
@@ -50,6 +51,7 @@ class LlamaGenDecoder:
 
     reads: tuple[int, ...] = ()  # hidden states that calls leave for a head, see `CausalDecoder`
     weights: str | None = None
+    packs = True
 
     def __init__(
         self,
@@ -114,6 +116,7 @@ class LlamaGenDecoder:
         mask: Tensor | None,
         head: bool = True,
         use: list[Tensor | bool] | None = None,
+        some: CountedTokens = ALL,
     ) -> Tensor:
         """Run N new inputs a row, see `Decoder.forward`.
 
@@ -122,9 +125,9 @@ class LlamaGenDecoder:
         """
         self._read: dict[int, Tensor] = {}
         read = self._read if self.reads else None
-        h = self.layers(x, rotary, cache, slots, length, mask, use, read)
+        h = self.layers(x, rotary, cache, slots, length, mask, use, read, some)
         h = self.layers.norm(h.to(self.placement.head))
-        return self.logits(h) if head else h.to(self.placement.main)
+        return some.mapped(self.logits, h) if head else h.to(self.placement.main)
 
     def states(self, hidden: Tensor) -> Tensor:
         """Hidden states `[R, N, A · D]` that the last call leaves for a head; it gave `hidden`."""

@@ -14,6 +14,7 @@ from transformers import DynamicCache, PreTrainedModel
 
 from ...engine.cache import KVCache
 from ...errors import InputError
+from ..counted_tokens import ALL, CountedTokens
 from ..fuzzy_layers import shared_inputs, sources
 from ..repacked import Repacked, Way, patched
 from ..rounded import check_rounding
@@ -63,6 +64,7 @@ class CausalDecoder:
     text: Tensor | None = None
     reads: tuple[int, ...] = ()
     weights: str | None = None
+    packs = True
     _read: dict[int, Tensor]
     _of: CausalDecoder | None = None  # of a rounded copy: whose caches it writes to
     _ways: Sequence[Way] = ()  # of a rounded copy: what its calls do with the model's layers
@@ -276,6 +278,7 @@ class CausalDecoder:
         mask: Tensor | None,
         head: bool = True,
         use: list[Tensor | bool] | None = None,
+        some: CountedTokens = ALL,
         **inputs: Any,
     ) -> Tensor:
         """Run N new inputs a row, see `Decoder.forward`; `rotary` is columns, see `turned`.
@@ -285,10 +288,9 @@ class CausalDecoder:
         if self._rearranged is not None and not inputs:
             self._read = {}
             where = self.turned(rotary), cache, slots, length, mask, use
-            hidden = self._rearranged(x, *where, self._read if self.reads else None)
-            return self.logits(hidden) if head else hidden
-        if mask is None:
-            mask = x.new_zeros(x.shape[1], length)
+            hidden = self._rearranged(x, *where, self._read if self.reads else None, some)
+            return some.mapped(self.logits, hidden) if head else hidden
+        mask = x.new_zeros(x.shape[1], length) if mask is None else mask
         self._view.move(cache, slots, x.shape[1], length)
         columns = rotary.expand(len(x), -1)
         if self.counts_columns:
@@ -297,8 +299,7 @@ class CausalDecoder:
         def distance() -> Tensor:
             return columns[:, :, None] - columns_of(cache, length)[:, None]
 
-        whole = head and self.head is None
-        network = self.model if whole else self.body
+        network = self.model if (whole := head and self.head is None) else self.body
         mask = mask if mask.ndim == 4 else mask[None, None]
         masks = self.masks.of(mask, distance, self._view.held)
         with ExitStack() as during:
@@ -314,8 +315,7 @@ class CausalDecoder:
             during.enter_context(patched(self._ways, over=True))
             if use is not None:
                 during.enter_context(self.running(use))
-            told = self.experts.call(cache, slots, length, mask, use is None)
-            during.enter_context(told)
+            during.enter_context(self.experts.call(cache, slots, length, mask, use is None))
             blocks = self.blocks() if self.reads else ()
             self._read = during.enter_context(inputs_kept(blocks, self.reads))
             out = self._call(network, x, self.turned(rotary), masks, **inputs)

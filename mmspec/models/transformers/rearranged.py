@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ...engine.cache import KVCache
+from ..counted_tokens import ALL, CountedTokens
 from ..llama_layers import LlamaLayer, LlamaLayers
 from ..repacked import MOST, trace
 from ..rounded import folded, linear
@@ -58,12 +59,13 @@ class Rearranged:
         mask: Tensor | None,
         use: list[Tensor | bool] | None = None,
         read: dict[int, Tensor] | None = None,
+        some: CountedTokens = ALL,
     ) -> Tensor:
         """Hidden states `[R, N, D]` behind the last norm, see `LlamaLayers`."""
         turns = factors(*self.rotary(x, positions))
         if len(turns) == 1:
             turns = turns[0]
-        out = self.layers(x, turns, cache, slots, length, mask, use, read)
+        out = self.layers(x, turns, cache, slots, length, mask, use, read, some)
         return self.layers.norm(out, self.norm.get_parameter("weight"))
 
 
