@@ -10,6 +10,11 @@ import torch
 
 from mmspec.cli.main import main
 
+# what a run of an evaluation imports as it goes
+LONG = ("mmspec.cli.eval", "mmspec.eval.report.pages", "mmspec.eval.run.runner")
+LONG += ("mmspec.pipelines.image", "transformers.conversion_mapping", "matplotlib.pyplot")
+LONG += ("transformers.integrations.finegrained_fp8", "transformers.models.t5.modeling_t5")
+
 
 def started(command: list[str]) -> BaseProcess:
     """A process of `mmspec`, on as many threads as this one.
@@ -17,7 +22,7 @@ def started(command: list[str]) -> BaseProcess:
     It is forked from one that has imported what takes long, and done nothing else.
     """
     processes = get_context("forkserver")
-    processes.set_forkserver_preload(["mmspec.cli.main", "mmspec.pipelines.image"])
+    processes.set_forkserver_preload([*LONG])
     process = processes.Process(target=_run, args=(command, torch.get_num_threads()))
     process.start()
     return process
