@@ -27,13 +27,7 @@ def merging(pipe: Any = None, samples: int = 10) -> dict[str, Any]:
     for length in LENGTHS:
         for nodes in NODES:
             whole, merged = _ways(length, nodes)
-            pairs = [(seconds(whole), seconds(merged)) for _ in range(samples)]
-            ratio, spread = ratio_interval([slow / fast for slow, fast in pairs])
-            found[f"{nodes} tokens behind {length}"] = {
-                "merged_ms": 1000 * statistics.median(fast for _, fast in pairs),
-                "whole_over_merged": ratio,
-                "whole_over_merged_ci95": spread,
-            }
+            found[f"{nodes} tokens behind {length}"] = compared(whole, merged, "merged", samples)
     return found
 
 
@@ -55,6 +49,18 @@ def _ways(length: int, nodes: int) -> tuple[Callable[[], Tensor], Callable[[], T
     return whole, merged
 
 
-def seconds(way: Callable[[], Tensor]) -> float:
-    """Seconds of one way, the median of a few calls."""
+def compared(
+    whole: Callable[[], Tensor], other: Callable[[], Tensor], name: str, samples: int
+) -> dict[str, Any]:
+    """Milliseconds of the other way, by its name, and how many times as fast it is; in pairs."""
+    pairs = [(_seconds(whole), _seconds(other)) for _ in range(samples)]
+    ratio, spread = ratio_interval([slow / fast for slow, fast in pairs])
+    return {
+        f"{name}_ms": 1000 * statistics.median(fast for _, fast in pairs),
+        f"whole_over_{name}": ratio,
+        f"whole_over_{name}_ci95": spread,
+    }
+
+
+def _seconds(way: Callable[[], Tensor]) -> float:
     return statistics.median(call_seconds(way, 5))

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from mmspec.eval.measure.bootstrap import ratio_interval
 from mmspec.models.call_masks import additive
 from mmspec.models.merged_attention import merged_attention
 from mmspec.models.parted_attention import parted_attention, parts_of
 
-from .merging import seconds
+from .merging import compared
 
 HEADS, SHARED, WIDTH = 9, 3, 64
 PROMPTS = (42, 170, 33, 31, 560, 76, 1568, 25)
@@ -26,17 +24,7 @@ def parting(pipe: Any = None, samples: int = 10) -> dict[str, Any]:
     `whole_over_parts` is above 1 where parts are quicker. Keys and values are random, of 3 heads
     that 9 share, of width 64; eight rows of 25 to 1,568 tokens are padded to the longest.
     """
-    found: dict[str, Any] = {}
-    for new in (1, 8):
-        whole, parts = _ways(new)
-        pairs = [(seconds(whole), seconds(parts)) for _ in range(samples)]
-        ratio, spread = ratio_interval([slow / fast for slow, fast in pairs])
-        found[f"{new} tokens a row"] = {
-            "parts_ms": 1000 * statistics.median(fast for _, fast in pairs),
-            "whole_over_parts": ratio,
-            "whole_over_parts_ci95": spread,
-        }
-    return found
+    return {f"{new} tokens a row": compared(*_ways(new), "parts", samples) for new in (1, 8)}
 
 
 def _ways(new: int) -> tuple[Callable[[], Tensor], Callable[[], Tensor]]:

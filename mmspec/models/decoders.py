@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor
 
 from ..engine.cache import KVCache
-from .counted_tokens import ALL, CountedTokens
 from .heads.columns import Images
 
 
@@ -93,23 +92,9 @@ class PackingDecoder(Protocol):
 
     packs: bool
 
-    def forward(
-        self,
-        x: Tensor,
-        rotary: Tensor,
-        cache: KVCache,
-        slots: int | Tensor,
-        length: int,
-        mask: Tensor | None,
-        head: bool = True,
-        use: list[Tensor | bool] | None = None,
-        some: CountedTokens = ALL,
-    ) -> Tensor:
-        """Run N new inputs a row, see `Decoder.forward`.
-
-        Args:
-            some: those that count; whatever is given for the others, it has numbers.
-        """
+    @property
+    def forward(self) -> Callable[..., Tensor]:
+        """Run as `Decoder.forward`; behind `use` it takes the `CountedTokens` of the call."""
 
 
 class HeadDecoder(Decoder, Protocol):

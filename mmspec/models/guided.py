@@ -303,9 +303,9 @@ class GuidedDecoder(PrefixReader, Costed):
         where = rotary, self.cache, slots, length, mask, head, use
         if self.counts is None:
             return self.decoder.forward(of(x), *where)
-        assert isinstance(self.decoder, PackingDecoder)
-        some = CountedTokens(of(self.running.copied(self.counts)))
-        return self.decoder.forward(of(x), *where, some)
+        told: object = self.decoder
+        assert isinstance(told, PackingDecoder)
+        return told.forward(of(x), *where, CountedTokens(of(self.running.copied(self.counts))))
 
     def keep(self, start: list[int], path: Tensor) -> None:
         """Move the nodes of `path [B, K]` behind the root, as the chain that was kept."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -38,9 +39,9 @@ class PrefixReader:
     running: RunningRows
     setting: Setting
 
+    @abstractmethod
     def _narrow(self, rows: Sequence[int] | None = None) -> None:
         """Let the network run these rows alone; None: the `running` ones."""
-        raise NotImplementedError
 
     def _read_all(self, known: int) -> None:
         """Read the prefixes of all rows, behind the `known` columns."""
