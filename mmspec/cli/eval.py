@@ -93,6 +93,8 @@ def _add_run(actions: Any) -> None:
         "--max-samples", type=int, help="samples up to which an undecided comparison may go on"
     )
     run.add_argument("--batch-sizes", type=options.widths, help="speed of batches too: 1,2,4,8")
+    text = "leave out the rows of other programs, of suites that have some"
+    run.add_argument("--no-peers", action="store_true", help=text)
     run.add_argument("--size", type=int, help="side in pixels (default: the model's own)")
     run.add_argument("--seed", type=options.seed, default=0, help="of the first sample")
     run.add_argument("--executor", default="local", help="local or ray")
@@ -140,6 +142,10 @@ def _run(args: argparse.Namespace) -> int:
     if args.metrics:
         same = args.metrics[:1] == suite.metrics[:1]
         suite = replace(suite, metrics=args.metrics, margin=suite.margin if same else None)
+    if args.no_peers:
+        if not suite.peers:
+            raise InputError(f"suite {suite.name} has no rows of others: leave --no-peers out")
+        suite = replace(suite, peers=False)
     out = options.folder(args.out)
     if suite.source == "prompts" and args.images is None:
         return _run_pipeline(args, suite, out)

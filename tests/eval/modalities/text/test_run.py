@@ -244,6 +244,19 @@ def test_batches_and_lengths_of_prompts(folder, prompts, tmp_path, monkeypatch):
     assert "By length of the prompt" in (out / "report.md").read_text()
 
 
+def test_rows_of_others_can_be_left_out(folder, prompts, tmp_path, capsys):
+    suite, out = tmp_path / "alone.yaml", tmp_path / "out"
+    text = "summary: s\nsource: prompts\npipeline: text\nspeed: 1\n{}call: {{max_new_tokens: 3}}\n"
+    words = ["eval", "run", "--suite", suite, "--model", folder, "--prompts", prompts, "-o", out]
+    words = [*map(str, words), "--methods", "plain", "--no-peers"]
+    suite.write_text(text.format(""))
+    assert main(words) == 2
+    assert "suite alone has no rows of others: leave --no-peers out" in capsys.readouterr().err
+    suite.write_text(text.format("peers: true\n"))
+    assert main(words) == 0
+    assert [*Report.read(out).methods] == ["plain"]
+
+
 def test_closed_loops(folder, prompts, tmp_path):
     suite = tmp_path / "served.yaml"
     suite.write_text(
