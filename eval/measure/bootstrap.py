@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ Interval = tuple[float, float]
 
 ROUNDS = 2000
 FEWEST_PAIRS = 6  # an interval of fewer looks surer than it is
+FEWEST_CLUSTERS = 5  # of a stratum, such as prompts of a task: for the same reason
 
 
 def interval(
@@ -56,6 +57,12 @@ def quotient_interval(above: Sequence[float], below: Sequence[float]) -> Interva
     return interval(lambda i: np.asarray(top[i].sum(1) / bottom[i].sum(1)), len(top))
 
 
+def numbered(labels: Iterable[object]) -> Array:
+    """Numbers `[n]` from 0 on, equal ones of equal labels, in the order in which they come."""
+    numbers: dict[object, int] = {}
+    return np.array([numbers.setdefault(label, len(numbers)) for label in labels], dtype=np.int64)
+
+
 class StratifiedMean:
     """The mean of the strata's means, and its interval when whole clusters are resampled.
 
@@ -72,28 +79,32 @@ class StratifiedMean:
         self._places: list[Array] = []  # and where these stand
         for stratum in dict.fromkeys(strata):
             places = [i for i, (name, _) in enumerate(pairs) if name == stratum]
-            numbers = {c: k for k, c in enumerate(dict.fromkeys(pairs[i][1] for i in places))}
             self._places.append(np.array(places))
-            self._strata.append(np.array([numbers[pairs[i][1]] for i in places]))
+            self._strata.append(numbered(pairs[i][1] for i in places))
+        self._counts = [int(of.max()) + 1 for of in self._strata]  # their clusters
 
     @property
     def fewest(self) -> int:
         """Clusters of the stratum that has the fewest."""
-        return min((int(of.max()) + 1 for of in self._strata), default=0)
+        return min(self._counts, default=0)
 
     def __call__(self, values: Array) -> float:
         """The mean of values `[n]`."""
         return float(np.mean([values[places].mean() for places in self._places]))
 
-    def interval(self, values: Array) -> Interval:
+    def interval(self, values: Array, span: float = 1.0) -> Interval:
         """Its 95 % percentile-bootstrap interval.
 
         Values that are all the same have resamples that are too; they get the rule of three's
-        interval, in the values' own unit or in 1.
+        interval: in up to three of n clusters another value may be hidden.
+
+        Args:
+            span: from the least value that there may be to the largest.
         """
+        value = float(values[0])
         if np.ptp(values) == 0:
-            reach = 3 / len(values) * (abs(float(values[0])) or 1.0)
-            return float(values[0]) - reach, float(values[0]) + reach
+            reach = 3 / sum(self._counts) * max(abs(value), span)
+            return value - reach, value + reach
         return middle_95(self._resampled(values))
 
     def share_interval(self, values: Array, whole: Array) -> Interval | None:

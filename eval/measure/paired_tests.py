@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .bootstrap import Array
+from .bootstrap import Array, numbered
 
 RESAMPLES = 9999  # sign flips drawn where there are more than can be listed
 
@@ -27,17 +27,24 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return corrected
 
 
-def paired_test(a: Array, b: Array) -> tuple[str, float]:
+def paired_test(a: Array, b: Array, clusters: Sequence[object] | None = None) -> tuple[str, float]:
     """The test that suits paired scores `[n]`, and its two-sided p-value.
 
     Scores of right and wrong (1 and 0): the exact McNemar test, a binomial test of the pairs that
     differ. Others: the mean difference under signs flipped at random, as they would be if A and B
     were one method; all combinations up to 13 pairs, else 9999 drawn ones.
+
+    Args:
+        clusters: what each pair shares with others, such as its prompt: their differences are
+            alike, so that the signs of whole clusters are flipped. None: no two share anything.
     """
     from scipy import stats
 
     change = b - a
-    if np.isin([a, b], (0.0, 1.0)).all():
+    numbers = np.arange(len(change)) if clusters is None else numbered(clusters)
+    if len(change) > numbers.max() + 1:
+        change = np.bincount(numbers, change)
+    elif np.isin([a, b], (0.0, 1.0)).all():
         up, down = int((change > 0).sum()), int((change < 0).sum())
         return "McNemar", float(stats.binomtest(up, up + down).pvalue) if up + down else 1.0
     if not change.any():

@@ -18,8 +18,6 @@ from ..variants import AGAIN, unchanged
 from . import bootstrap
 from .counters import counted_row, merged_stats
 
-FEWEST = 5  # prompts of a task: resamples of fewer look surer than they are
-
 
 def quality_rows(
     lines: Sequence[Line],
@@ -67,8 +65,8 @@ def compare_scores(
     # one question may be asked about many pictures
     items = [line.get("item", line["prompt"]) for line in samples]
     means = bootstrap.StratifiedMean(strata, items)
-    enough = means.fewest >= FEWEST
-    out = Quality(means(values), means.interval(values) if enough else None)
+    enough = means.fewest >= bootstrap.FEWEST_CLUSTERS
+    out = Quality(means(values), means.interval(values, told.span) if enough else None)
     if len(set(tags)) > 1:
         for tag in dict.fromkeys(tags):
             out.parts[tag] = float(values[[t == tag for t in tags]].mean())
@@ -79,7 +77,7 @@ def compare_scores(
             out.share_of_plain = out.value / means(whole)
             out.share_ci95 = means.share_interval(values, whole) if enough else None
         out.difference_to_plain = means(change)
-        out.difference_ci95 = means.interval(change) if enough else None
+        out.difference_ci95 = means.interval(change, told.span) if enough else None
         if margin is not None:
             out.verdict = "undecided"
             if out.difference_ci95 is not None:
@@ -117,7 +115,7 @@ def set_quality(
     if plain is None:
         return out
     out.difference_to_plain = out.value - distance(plain)
-    if rounds and len(features) >= FEWEST:
+    if rounds and len(features) >= bootstrap.FEWEST_CLUSTERS:
         n, rng = len(features), np.random.default_rng(0)
         picked = [rng.integers(0, n, n) for _ in range(rounds)]
         out.difference_ci95 = bootstrap.middle_95(

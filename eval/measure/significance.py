@@ -19,7 +19,7 @@ from ..report.table import Cell, Row, Table
 from ..report.tables import flat
 from ..schema import Report
 from ..sweeps import split_methods
-from .bootstrap import StratifiedMean, ratio_interval
+from .bootstrap import FEWEST_CLUSTERS, StratifiedMean, ratio_interval
 from .paired_tests import holm, paired_test, ratio_test
 
 SECONDS = "decode seconds"
@@ -40,11 +40,12 @@ def compare_reports(a: Path, b: Path, methods: str | None = None) -> list[dict[s
         - `n` pairs: samples of equal index, seed and prompt in both; `unpaired_a`, `unpaired_b`:
           samples that only one of them has; they count for nothing here;
         - `a`, `b`: the metric over the pairs; of seconds the medians;
-        - `difference`, `difference_ci95`: b less a, with its 95 % bootstrap interval; None for
-          seconds;
-        - `ratio`, `ratio_ci95`: for seconds: a over b pair by pair, the median, so above 1 B is
-          faster;
-        - `test`, `p`: the paired test and its two-sided p-value; `p_holm`: the same, corrected for
+        - `difference`, `difference_ci95`: b less a, with its 95 % bootstrap interval, None of too
+          few prompts; None for seconds;
+        - `ratio`, `ratio_ci95`: for seconds: a over b pair by pair and token for token, for two
+          answers may differ in length; the median, so above 1 B is faster;
+        - `test`, `p`: the paired test and its two-sided p-value, outputs for one prompt taken
+          together, see `paired_test`; `p_holm`: the same, corrected for
           all rows of the comparison.
 
     Raises:
@@ -168,15 +169,18 @@ def _qualities(mine: Samples, x: str, theirs: Samples, y: str) -> Iterator[dict[
         if not keys:
             continue
         values = np.array([[of[k].scores[metric] for k in keys] for of in (left, right)])
-        strata = [left[key].tag if metric_of_run(metric).by_task else "" for key in keys]
-        means = StratifiedMean(strata, [prompt for _, _, prompt in keys])
+        told = metric_of_run(metric)
+        strata = [left[key].tag if told.by_task else "" for key in keys]
+        items = [left[key].what for key in keys]
+        means = StratifiedMean(strata, items)
         a, b = (means(v) for v in values)
+        spread = means.interval(values[1] - values[0], told.span)
         yield {
-            **_row((x, y, metric), (left, right), paired_test(*values)),
+            **_row((x, y, metric), (left, right), paired_test(values[0], values[1], items)),
             "a": a,
             "b": b,
             "difference": b - a,
-            "difference_ci95": means.interval(values[1] - values[0]),
+            "difference_ci95": spread if means.fewest >= FEWEST_CLUSTERS else None,
         }
 
 
@@ -186,14 +190,15 @@ def _seconds(mine: Samples, x: str, theirs: Samples, y: str) -> Iterator[dict[st
     keys = [key for key in left if key in right]
     if not keys:
         return
-    a, b = (np.array([of[key].decode_seconds for key in keys]) for of in (left, right))
+    calls = [[of[key] for key in keys] for of in (left, right)]
+    a, b = (np.array([call.per_token for call in of]) for of in calls)
     if not (a > 0).all() or not (b > 0).all():
         raise InputError(f"decode_seconds of {x} or {y} are not above 0; run the suite again")
     ratio, spread = ratio_interval(a / b)
+    medians = (float(np.median([call.decode_seconds for call in of])) for of in calls)
     yield {
         **_row((x, y, SECONDS), (left, right), ratio_test(a / b)),
-        "a": float(np.median(a)),
-        "b": float(np.median(b)),
+        **dict(zip("ab", medians, strict=True)),
         "ratio": ratio,
         "ratio_ci95": spread,
     }

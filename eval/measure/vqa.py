@@ -32,7 +32,7 @@ def score_answer_files(
         on_line({"metric": first.name, "id": name, "value": score})
     figures = dict(found["quality"])
     value = figures.pop(next(iter(figures)))  # the mean comes first, then those of the subjects
-    parts = {name.rpartition("/")[2]: figure for name, figure in figures.items()}
+    parts = {name.partition("/")[2] or name: figure for name, figure in figures.items()}
     missing = found["missing"]
     notes = [f"{missing} questions have no prediction and are left out"] if missing else []
     scored = {**mean_with_interval(found["scores"], value), "parts": parts, "notes": notes}

@@ -66,6 +66,12 @@ class Metric:
     told_by_task: bool = False
     share: bool = False
 
+    @property
+    def span(self) -> float:
+        """From its least value to the largest; 1 where nothing bounds it."""
+        low, high = self.bounds
+        return high - low if math.isfinite(high - low) else 1.0
+
     def weights_of(self, judge: str = "") -> Mapping[str, str]:
         """The `weights` that it needs with a suite's judge."""
         return JUDGES.get(judge).weights if self.judged else self.weights

@@ -69,6 +69,11 @@ class QualitySample(SampleCall):
         self.scores = {name: value for name, value in self.scores.items() if value is not None}
         self.tag, self.reason = self.tag or "", self.reason or ""
 
+    @property
+    def what(self) -> object:
+        """Equal for all samples of what was asked: one question may be about many pictures."""
+        return self.prompt if self.item is None else self.item
+
 
 @dataclass
 class SpeedSample(SampleCall):

@@ -114,6 +114,20 @@ def test_values_that_never_vary_prove_only_so_much():
     assert verdict(means.interval(np.zeros(600)), 0.02) == "within 0.02"
 
 
+def test_values_that_never_vary_are_as_many_as_their_clusters():
+    """Forty pictures of each of five prompts prove what five prompts do."""
+    means = StratifiedMean([""] * 200, [i // 40 for i in range(200)])
+    assert means.interval(np.zeros(200)) == pytest.approx((-0.6, 0.6))
+
+
+def test_values_that_never_vary_may_hide_others_of_their_whole_span():
+    """On DPG's scale, from 0 to 100, three of 60 are worth 5."""
+    means = StratifiedMean([""] * 60)
+    assert means.interval(np.zeros(60), 100.0) == pytest.approx((-5, 5))
+    assert means.interval(np.full(60, 100.0), 100.0) == pytest.approx((95, 105))
+    assert means.interval(np.full(60, 25.0)) == pytest.approx((25 - 1.25, 25 + 1.25))
+
+
 @pytest.mark.parametrize(
     ("loss", "said"),
     [

@@ -74,3 +74,17 @@ def test_no_difference_is_no_evidence():
     assert paired_test(scores, scores) == ("sign flip", 1.0)
     assert paired_test(np.ones(3), np.ones(3)) == ("McNemar", 1.0)
     assert ratio_test(np.ones(3)) == ("Wilcoxon", 1.0)
+
+
+def test_pictures_of_one_prompt_are_one_observation():
+    """Of ten prompts three are better in all four pictures: three heads of three coins."""
+    a, b = np.zeros(40), np.repeat([1.0] * 3 + [0.0] * 7, 4)
+    prompts = [f"prompt {i // 4}" for i in range(40)]
+    assert paired_test(a, b, prompts) == ("sign flip", pytest.approx(0.25))
+    assert paired_test(a, b)[1] == pytest.approx(2 * 0.5**12)
+    assert paired_test(a, b, range(40)) == paired_test(a, b)
+
+
+def test_differences_that_cancel_within_prompts_are_no_evidence():
+    a, b = np.array([0.0, 1.0] * 6), np.array([1.0, 0.0] * 6)
+    assert paired_test(a, b, np.repeat(range(6), 2)) == ("sign flip", 1.0)

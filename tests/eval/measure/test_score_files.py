@@ -89,6 +89,14 @@ def test_vqav2(run, vqa, tmp_path):
     assert "--suite vqav2" in record["command"]
 
 
+def test_a_subject_may_have_a_slash(run, vqa, tmp_path):
+    """As VQAv2's "yes/no" has, which is no subject "no"."""
+    file = tmp_path / "a.json"
+    file.write_text(file.read_text().replace('"other"', '"yes/no"'))
+    assert run(*vqa)[0] == 0
+    assert scores(tmp_path)["metrics"]["vqav2"]["parts"] == {"number": 1.0, "yes/no": 1.0}
+
+
 def test_missing_predictions_would_mislead(run, vqa, tmp_path):
     (tmp_path / "p.jsonl").write_text('{"question_id": 1, "answer": "red"}\n')
     refused(run(*vqa), "no prediction for question 2", "1 of 2")

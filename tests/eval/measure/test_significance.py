@@ -130,6 +130,54 @@ def test_a_metric_of_parts_differs_as_the_reports_do(two):
     assert low < row["difference"] < high
 
 
+class OneQuestion(Run):
+    """The same words about another picture each time."""
+
+    def _call(self, name, i):
+        return {**super()._call(name, i), "prompt": "Describe it.", "item": i}
+
+
+def test_one_question_about_many_pictures_is_many(tmp_path):
+    values = numbers([0, 1] * 10), numbers([1, 1, 0, 1] * 5)
+    pairs = zip("ab", values, strict=True)
+    a, b = (OneQuestion({"scd": v}).write(tmp_path / name) for name, v in pairs)
+    (row,) = compare_reports(a, b)
+    low, high = row["difference_ci95"]
+    assert low < row["difference"] < high
+
+
+class FourEach(Run):
+    """Four pictures a prompt."""
+
+    def _call(self, name, i):
+        return {**super()._call(name, i), "prompt": f"prompt {i // 4}", "tag": "colors"}
+
+
+def test_pictures_of_a_prompt_are_one_observation(tmp_path):
+    a = FourEach({"scd": numbers([0] * 40)}).write(tmp_path / "a")
+    b = FourEach({"scd": numbers([1] * 12 + [0] * 28)}).write(tmp_path / "b")
+    (row,) = compare_reports(a, b)
+    assert (row["test"], row["p"]) == ("sign flip", pytest.approx(0.25))
+
+
+def test_few_prompts_have_no_interval(tmp_path):
+    a = Run({"scd": numbers([0, 1, 0])}).write(tmp_path / "a")
+    b = Run({"scd": numbers([1, 1, 1])}).write(tmp_path / "b")
+    assert compare_reports(a, b)[0]["difference_ci95"] is None
+    assert compare_command(a, b, as_json=False) == 0
+
+
+def test_shorter_answers_are_no_faster(tmp_path):
+    for name, tokens in (("a", 100), ("b", 50)):
+        run = Run({}, seconds={"scd": numbers([tokens / 50] * 8)}).write(tmp_path / name)
+        file = run / "samples.jsonl"
+        lines = [json.loads(line) for line in file.read_text().splitlines()]
+        lines = [line | {"stats": {"emitted": [tokens]}} for line in lines]
+        file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (row,) = compare_reports(tmp_path / "a", tmp_path / "b")
+    assert (row["a"], row["b"], row["ratio"]) == pytest.approx((2.0, 1.0, 1.0))
+
+
 def test_only_equal_index_seed_and_prompt_pair(tmp_path):
     a = Run({"scd": numbers([1, 0, 1, 1, 0])}).write(tmp_path / "a")
     b = Run({"scd": dict.fromkeys(range(2, 9), 1.0)}).write(tmp_path / "b")
