@@ -18,6 +18,7 @@ from ..methods import parts
 from ..models.eight_bit import is_packed
 from ..registry import check_name, resolve
 from .card import read_record
+from .kept import check_keep
 from .parallel import Processes
 from .trainer import Recipe, TrainConfig, Trainer
 
@@ -30,7 +31,8 @@ class Stage:
         recipe: its class as `"module:Class"`, called with a `TrainConfig`, the pipeline's folder
             and arguments by name.
         config: fields of `TrainConfig` whose defaults are its own.
-        options: what a user may give, and the recipe's arguments that take it.
+        options: what a user may give, and the recipe's arguments that take it; `keep` is a field of
+            `TrainConfig` that few take.
         arguments: others of the recipe's arguments, or what one is where a user gives nothing.
         behind: a component that the next stages are built on: without it a run of all stages does
             not begin.
@@ -46,7 +48,7 @@ class Stage:
     behind: str | None = None
 
 
-_FIELDS = {field.name for field in fields(TrainConfig)} - {"out"}
+_FIELDS = {field.name for field in fields(TrainConfig)} - {"out", "keep"}
 
 
 def _stage(
@@ -247,10 +249,13 @@ def _train(
     processes: Processes,
 ) -> dict[str, Any]:
     """Run one stage; returns its record."""
-    config = TrainConfig(out=pipeline / "training" / component, **{**how.config, **changes})
+    keep = given.get("keep", 0.0)
+    check_keep(keep, given.get("init"), component)
+    out = pipeline / "training" / component
+    config = TrainConfig(out=out, keep=keep, **{**how.config, **changes})
     torch.manual_seed(config.seed)  # of the first weights; batches have seeds of their own
     own = replace(config, seed=processes.seed(config.seed), device=processes.device)
-    options = {how.options[option]: value for option, value in given.items()}
+    options = {how.options[name]: value for name, value in given.items() if name != "keep"}
     kind = resolve(how.recipe)
     call = inspect.signature(kind).bind(own, pipeline, **{**how.arguments, **options})
     recipe: Recipe = kind(*call.args, **call.kwargs)

@@ -11,7 +11,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,6 +25,7 @@ from ..errors import InputError, reason
 from ..files import to_json
 from ..progress import no_bars, say
 from .feature_cache import write_cached
+from .kept import averaged
 from .muon import Muon
 from .parallel import Processes
 
@@ -52,6 +53,7 @@ class TrainConfig:
     max_minutes: float | None = None
     workers: int = 0  # processes that draw batches ahead; a GPU outruns one
     repeat: int | None = None  # steps after which the data of the first come again
+    keep: float = 0.0  # share of the first weights in the exported average, see `kept`
 
 
 # fields of `TrainConfig` that a resumed run may have otherwise: how long, where and how it is told
@@ -136,6 +138,8 @@ class Trainer:
             multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(config.ema),
             use_buffers=True,
         )
+        weights = self.model.named_parameters() if config.keep else ()
+        self.first = {name: weight.detach().clone() for name, weight in weights}
         # masks and the like, which are no weights: an average of infinities is no number
         stored = self.model.state_dict()
         both = zip(self.average.module.buffers(), self.model.named_buffers(), strict=True)
@@ -184,7 +188,7 @@ class Trainer:
                     bar.total = max(self.step, round(self.step / self.done))  # time may end it
                     bar.set_postfix({k: f"{v:.4g}" for k, v in metrics.items()}, refresh=False)
                 if first and (self.step % config.evaluate_every == 0 or self.done >= 1):
-                    figures = self.recipe.evaluate(self.average.module.eval())
+                    figures = self.recipe.evaluate(self.exported)
                     left = self.seconds * (1 / self.done - 1)
                     told = {"step": self.step, "seconds": round(self.seconds, 1)}
                     told["seconds_left"] = round(max(0.0, left), 1)
@@ -211,8 +215,8 @@ class Trainer:
         }
         if first:
             self.save()
-            record["held_out"] = figures or self.recipe.evaluate(self.average.module.eval())
-            self.recipe.export(self.average.module.eval(), record)
+            record["held_out"] = figures or self.recipe.evaluate(self.exported)
+            self.recipe.export(self.exported, record)
         self.processes.wait()  # the next stage of every process starts from what was written
         return record
 
@@ -231,6 +235,8 @@ class Trainer:
                 group["lr"] = rate * scale
         self.model.train()
         rng = np.random.default_rng([config.seed, self.step, 1])
+        # of what a loss draws and layers leave out: a resumed run goes on as an unbroken one
+        torch.manual_seed(int(np.random.default_rng([config.seed, self.step, 2]).integers(2**63)))
         self.recipe.done = self.done
         bf16 = config.precision == "bfloat16"
         with torch.autocast(torch.device(config.device).type, torch.bfloat16, enabled=bf16):
@@ -248,6 +254,11 @@ class Trainer:
             average.copy_(constant)
         self.step += 1
         return {"loss": float(loss.detach()), **metrics}
+
+    @property
+    def exported(self) -> nn.Module:
+        """The averaged weights, with the share that is kept of the first ones."""
+        return averaged(self.average.module.eval(), self.first, self.config.keep)
 
     @property
     def done(self) -> float:
@@ -271,6 +282,7 @@ class Trainer:
             "optimizers": [o.state_dict() for o in self.optimizers],
             "settings": self.settings,
             "before": self.before,
+            "first": self.first,
         }
         write_cached(self.checkpoint, state)
 
@@ -295,6 +307,7 @@ class Trainer:
             self.step, self.seconds = int(state["step"]), float(state["seconds"])
             # what a run began from may be its own export by now
             self.before = state.get("before", self.before)
+            self.first = state.get("first", self.first)
         except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
             what = f"checkpoint {file} does not fit what is trained here: {reason(error)}"
             raise InputError(f"{what}; {afresh}") from error
@@ -308,11 +321,12 @@ class Trainer:
     def _check(self, stored: Mapping[str, Any]) -> None:
         """Raise an `InputError` unless a checkpoint's settings are this run's.
 
-        Checkpoints of earlier versions store none.
+        Checkpoints of earlier versions store none, or not those that there are now.
         """
+        known = {field.name: field.default for field in fields(self.config)} | {**stored}
         for name, own in self.settings.items() if stored else ():
-            if stored.get(name) != own:
-                before, now = ("none" if v is None else v for v in (stored.get(name), own))
+            if known.get(name) != own:
+                before, now = ("none" if v is None else v for v in (known.get(name), own))
                 raise InputError(
                     f"{self.checkpoint} has {name} {before}, and this run has {now}: resume it as "
                     "it began, or delete it to train from the start"

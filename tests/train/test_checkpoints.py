@@ -81,6 +81,7 @@ OTHERS = {
     "ema": 0.9,
     "clip": 2.0,
     "repeat": 1,
+    "keep": 0.5,
 }
 
 
@@ -129,6 +130,50 @@ def test_a_checkpoint_of_an_earlier_version_is_read(config):
     del state["settings"]
     torch.save(state, trainer.checkpoint)
     Trainer(Toy(), replace(config, seed=9)).load()
+
+
+def test_a_setting_that_an_earlier_version_did_not_have_was_as_it_is_by_default(config):
+    trainer = Trainer(Toy(), config)
+    trainer.run()
+    state = torch.load(trainer.checkpoint, weights_only=True)
+    del state["settings"]["keep"]
+    torch.save(state, trainer.checkpoint)
+    Trainer(Toy(), config).load()
+    assert "has keep 0.0, and this run has 0.5" in one_line(
+        Trainer(Toy(), replace(config, keep=0.5)).load
+    )
+
+
+class Dropping(Toy):
+    """A network that draws what it leaves out."""
+
+    def __init__(self, fail_at: int | None = None) -> None:
+        super().__init__()
+        self.fail_at = fail_at
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            self.model = nn.Sequential(nn.Linear(3, 8), nn.Dropout(0.5), nn.Linear(8, 2))
+
+    def loss(self, batch, rng, step):
+        if step == self.fail_at:
+            raise KeyboardInterrupt
+        return super().loss(batch, rng, step)
+
+
+def test_what_a_resumed_run_leaves_out_is_what_an_unbroken_one_does(config, tmp_path):
+    def run(name: str, fail_at: int | None = None):
+        with torch.random.fork_rng():
+            torch.manual_seed(0)  # as recipes do at every start
+            how = replace(config, out=tmp_path / name, steps=6, save_minutes=0.0)
+            trainer = Trainer(Dropping(fail_at), how)
+            trainer.run()
+        return trainer.model.state_dict()
+
+    whole = run("whole")
+    with pytest.raises(KeyboardInterrupt):
+        run("broken", fail_at=3)
+    again = run("broken")
+    assert all(torch.equal(whole[name], again[name]) for name in whole)
 
 
 @pytest.mark.parametrize("content", [b"", b"nonsense", b"PK\x03\x04 and no more", None])

@@ -63,7 +63,7 @@ class OnlineLearner(AnswerLearner[PublishedHead]):
         self.objective, self.curriculum = objective_of(objective), CURRICULA[method]
         super().__init__(model, head, rate or GENTLE * RATE * 256 / head.target_size, kept, fallen)
         layers = model.config.get_text_config().num_hidden_layers
-        self.teacher.reads = head.reads_of(layers)
+        self.teacher.reads = head.taken_of(layers)
 
     def loss(self, batch: HeadBatch, only: Tensor | None) -> tuple[Tensor, dict[str, float]]:
         _, how = self.curriculum(1.0, self._rng)

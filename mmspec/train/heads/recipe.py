@@ -37,7 +37,6 @@ from ...models.heads.published.specvlm import SpecVlmNetwork
 from ...models.loading import cast, load_strict
 from ..base import BaseRecipe, hybrid_optimizers
 from ..card import write_card
-from ..kept import averaged, check_keep
 from ..settings import settings_of
 from ..trainer import Loss, TrainConfig
 from .curricula import CURRICULA, drawn_branch
@@ -67,8 +66,6 @@ class HeadRecipe(BaseRecipe):
         reference: head of the folder of the same method, beside which places are chosen that can be
             learned, see `head_loss`; "random": as many are drawn; None: all count.
         counts: see `NewHead`.
-        keep: share of the weights that it starts from in the average that is exported, of a run
-            that goes on from its own (WiSE-FT, Wortsman et al. 2022).
 
     Attributes:
         limits: of the card: what the head is not good for.
@@ -94,10 +91,8 @@ class HeadRecipe(BaseRecipe):
         objective: str | None,
         reference: str | None,
         counts: Callable[[], Tensor] | None = None,
-        keep: float = 0.0,
     ) -> None:
         super().__init__(config, pipeline, 0.0)
-        check_keep(keep, init, method)
         check_layers(teacher.decoder)
         self.method, self.teacher = method, teacher
         teacher.model.requires_grad_(False)
@@ -107,7 +102,7 @@ class HeadRecipe(BaseRecipe):
         # a trained head goes on with the second half of its curriculum
         self.first = 0.5 if self.start(init and f"heads/{init}") else 0.0
         layers = teacher.model.config.get_text_config().num_hidden_layers
-        teacher.reads = self.model.reads_of(layers)
+        teacher.reads = self.model.taken_of(layers)
         self.rate = rate or RATE * 256 / self.model.target_size
         self.curriculum = CURRICULA[method]
         self.objective = None if objective is None else objective_of(objective)
@@ -115,12 +110,11 @@ class HeadRecipe(BaseRecipe):
         if reference not in (None, RANDOM):
             self.reference = self._head(f"heads/{reference}").eval()
         self.pool = LessonPool(self.lessons, config.device)
-        self.draw, self.keep = self.pool.draw, keep
+        self.draw = self.pool.draw
 
     def ready(self) -> None:
         """Make the layers ready to learn, once lessons can be drawn: the last of what makes it."""
         temper(self.model.network, lambda: self.teacher.on_device(self.pool.batch(0)))
-        self.first_weights = copy.deepcopy(self.model.state_dict())
 
     @property
     @abstractmethod
@@ -178,7 +172,6 @@ class HeadRecipe(BaseRecipe):
     def loss(self, batch: int, rng: np.random.Generator, step: int) -> Loss:
         seen, how = self.curriculum(self.first + (1 - self.first) * self.done, rng)
         example = self.teacher.on_device(self.pool.batch(batch, seen))
-        torch.manual_seed(int(rng.integers(2**63)))  # of what a head draws as it learns
         network = self.model.network
         if isinstance(network, SpecVlmNetwork) and network.saved == "gate":
             network.choose = drawn_branch(rng)
@@ -192,8 +185,7 @@ class HeadRecipe(BaseRecipe):
         They are real generations, greedy and at temperature 1; at every depth, how often a drafted
         token stood if those before it did.
         """
-        kept = averaged(model, self.first_weights, self.keep)
-        return acceptance_figures(lambda temperature: self.accepted(kept, temperature))
+        return acceptance_figures(lambda temperature: self.accepted(model, temperature))
 
     def accepted(self, model: PublishedHead, temperature: float) -> SpecStats:
         """Statistics of the head's chains of at most `DRAFTED` tokens, on held-out prompts."""
@@ -208,8 +200,6 @@ class HeadRecipe(BaseRecipe):
 
     def export(self, model: nn.Module, record: dict[str, Any]) -> None:
         assert isinstance(model, PublishedHead)
-        record["config"]["keep"] = self.keep
-        model = averaged(model, self.first_weights, self.keep)
         folder = self.pipeline / "heads" / self.method
         untempered(model)
         with atomic_folder(folder) as part:

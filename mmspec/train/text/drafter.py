@@ -295,7 +295,6 @@ class TextAlignRecipe(TextDrafterRecipe):
     def loss(self, batch: int, rng: np.random.Generator, step: int) -> Loss:
         lesson = self.teacher.on_device(self.pool.batch(batch))
         assert lesson.tokens is not None
-        torch.manual_seed(int(rng.integers(2**63)))  # of what an objective draws
         at, drafted = lesson.ahead(1)
         places = at[drafted]
         law, said, features = (

@@ -50,12 +50,11 @@ class TextHeadRecipe(HeadRecipe):
         max_new_tokens: int = 128,
         objective: str | None = None,
         reference: str | None = None,
-        keep: float = 0.0,
     ) -> None:
         lessons = self.source = TextLessons(config, pipeline, data, max_new_tokens)
         self.teacher, self.prompts = lessons.teacher, lessons.prompts
         how = init, settings, rate, objective, reference, self.counts
-        super().__init__(config, pipeline, self.teacher, method, *how, keep=keep)
+        super().__init__(config, pipeline, self.teacher, method, *how)
         self.teacher.reads = self.teacher.reads or lessons.shared
         lessons.joins = bool(self.model.reads)
         self.ready()

@@ -26,7 +26,7 @@ class VlmHeadRecipe(HeadRecipe):
     """Trains `heads/METHOD` on pictures and questions; nothing of the answers is stored.
 
     Args:
-        config, pipeline, method, init, settings, rate, objective, reference, keep: see
+        config, pipeline, method, init, settings, rate, objective, reference: see
             `HeadRecipe`; the folder holds the model's processor, too.
         data: file of questions, see `FilePrompts`; None: the shapes world.
         max_new_tokens: of an answer.
@@ -50,14 +50,13 @@ class VlmHeadRecipe(HeadRecipe):
         max_new_tokens: int = 224,
         objective: str | None = None,
         reference: str | None = None,
-        keep: float = 0.0,
     ) -> None:
         parts = load_vlm(pipeline, dtype_of(config))
         target = parts["model"].to(config.device)
         self.prompts = ShapesPrompts(side_of(target)) if data is None else FilePrompts(data)
         teacher = VlmTeacher(target, parts["processor"], max_new_tokens)
         how = init, settings, rate, objective, reference
-        super().__init__(config, pipeline, teacher, method, *how, keep=keep)
+        super().__init__(config, pipeline, teacher, method, *how)
         self.ready()
 
     @property

@@ -6,7 +6,6 @@ Vision tower, projector and language model are all trained. The tower has learne
 
 from __future__ import annotations
 
-import copy
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,6 @@ from ...models.loading import load_component, load_strict
 from ...models.transformers.vlm_folder import VERDICT_WORDS
 from ...registry import check_name
 from ..card import write_card
-from ..kept import averaged, check_keep
 from ..net2net import net2net
 from ..patch_reader import PatchReader
 from ..tokenizers import exchange_tokenizer
@@ -76,9 +74,6 @@ class VlmTargetRecipe(VlmRecipe):
         init: the stage whose weights to start from: its own; "tower", for its vision tower; or of a
             target "sibling", and it begins as the same function (`net2net`). None: what stands in
             `BEFORE`, or if that is not trained, nothing.
-        keep: share of the weights that it starts from in the average that is exported, of a run
-            that goes on from its own. What was learned before is forgotten less (WiSE-FT, Wortsman
-            et al. 2022).
 
     Raises:
         InputError: `init` is not trained yet, or its weights don't fit.
@@ -92,7 +87,6 @@ class VlmTargetRecipe(VlmRecipe):
         init: str | None = None,
         rate: float = 2e-3,
         charts: float = CHARTS,
-        keep: float = 0.0,
         seen: float = 0.2,
     ) -> None:
         if init is not None:
@@ -103,17 +97,14 @@ class VlmTargetRecipe(VlmRecipe):
         processor = build_processor(self.tokenizer, SIDE, PATCH)
         super().__init__(config, pipeline, rate, processor, charts, seen)
         self.origin = vlm_folder(pipeline, init) if init else None
-        self.stage, self.keep = stage, keep
-        check_keep(keep, init, stage)
+        self.stage = stage
         vlm = build_model(stage, self.tokenizer)
         if init is not None:
             self._start(vlm, init)
-        self.first = copy.deepcopy(vlm.state_dict()) if keep else None
         self.model = ReadVlm(vlm, self.reader_of(vlm))
 
     def export(self, model: nn.Module, record: dict[str, Any]) -> None:
         kept = self.kept(model)
-        record["config"]["keep"] = self.keep
         folder = vlm_folder(self.pipeline, self.stage)
         with atomic_folder(folder) as part:
             kept.half().save_pretrained(part)
@@ -128,10 +119,6 @@ class VlmTargetRecipe(VlmRecipe):
             "questions are unknown to it",
             record={"component": self.stage, **record},
         )
-
-    def kept(self, model: Any) -> LlavaForConditionalGeneration:
-        """The model without its reader, or its average with what it started from."""
-        return averaged(super().kept(model), self.first or {}, self.keep)
 
     def _start(self, vlm: LlavaForConditionalGeneration, init: str) -> None:
         """Take the weights of a trained stage."""

@@ -266,6 +266,8 @@ def test_a_head_keeps_a_share_of_what_it_was(folder, tmp_path, quick):
     options = {"stage": "eagle", "steps": 1, "batch_size": 2, "max_new_tokens": NEW}
     with pytest.raises(InputError, match="of a run with --init eagle"):
         recipes.train("vlm-head", own, keep=0.5, **options)
+    with pytest.raises(InputError, match="keep must be from 0 to 1"):
+        recipes.train("vlm-head", own, init="eagle", keep=1.0, **options)
     recipes.train("vlm-head", own, **options)
     heads = [load_head(own / "heads" / "eagle").state_dict()]
     first = shutil.copytree(own / "heads", tmp_path / "first")
@@ -280,6 +282,10 @@ def test_a_head_keeps_a_share_of_what_it_was(folder, tmp_path, quick):
     for key, weight in mixed.items():
         expected = 0.25 * before[key] + 0.75 * after[key]
         assert torch.allclose(weight, expected, atol=2e-3), key
+    # over already, and what it began from is its own export by now
+    recipes.train("vlm-head", own, init="eagle", seed=4, rate=10.0, keep=0.25, **options)
+    again = load_head(own / "heads" / "eagle").state_dict()
+    assert all(torch.equal(again[key], mixed[key]) for key in mixed)
 
 
 @pytest.mark.parametrize(("choose", "explores"), [("gate", True), ("pooling", False)])

@@ -64,11 +64,11 @@ def small(monkeypatch):
     monkeypatch.setattr(vlm_recipe, "LIMITS", {"short": 2, "long": 3})
 
 
-def recipe_in(folder, stage="target", init=None, keep=0.0, **changes):
+def recipe_in(folder, stage="target", init=None, **changes):
     config = TrainConfig(folder / "training" / stage, **{"steps": 4, "batch_size": 2, **changes})
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        return VlmTargetRecipe(config, folder, stage, init, keep=keep)
+        return VlmTargetRecipe(config, folder, stage, init)
 
 
 def turns():
@@ -319,16 +319,13 @@ def test_what_goes_on_may_keep_a_share_of_what_it_was(tmp_path):
     first.export(first.model, RECORD)
     before = recipe_in(tmp_path, init="target").model.vlm.state_dict()
     recipe = recipe_in(tmp_path, init="target", keep=0.25)
+    trainer = Trainer(recipe, recipe.config)
     with torch.no_grad():
-        for weight in recipe.model.parameters():
+        for weight in trainer.average.module.parameters():
             weight.add_(torch.randn_like(weight) * 0.1)
-    moved = {name: weight.clone() for name, weight in recipe.model.vlm.state_dict().items()}
-    recipe.export(recipe.model, {**RECORD, "config": dict(RECORD["config"])})
+    moved = {n: w.clone() for n, w in trainer.average.module.vlm.state_dict().items()}
+    recipe.export(trainer.exported, {**RECORD, "config": dict(RECORD["config"])})
     after = recipe_in(tmp_path, init="target").model.vlm.state_dict()
     for name, weight in before.items():
         goal = 0.25 * weight + 0.75 * moved[name]
         assert torch.allclose(after[name], goal, atol=2e-3), name  # stored as halves
-    assert json.loads((tmp_path / "training.json").read_text())["config"]["keep"] == 0.25
-    for wrong in ({"keep": 1.0, "init": "target"}, {"keep": 0.5}):
-        with pytest.raises(InputError, match="keep must be from 0 to 1"):
-            recipe_in(tmp_path, **wrong)
