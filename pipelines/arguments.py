@@ -14,6 +14,7 @@ from numbers import Integral, Real
 from types import NoneType, UnionType
 from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin
 
+import numpy as np
 from torch import Tensor
 
 from ..errors import InputError
@@ -37,7 +38,8 @@ _PLAIN: dict[Any, tuple[type, str, str]] = {  # what fits, one of it, several
 def checked(function: Callable[P, R]) -> Callable[P, R]:
     """Decorate a function or method: arguments that its annotations forbid raise an `InputError`.
 
-    A pipeline says in `instead` what to do in place of arguments that others have.
+    A pipeline says in `instead` what to do in place of arguments that others have. Numbers of numpy
+    are handed on as Python's, which libraries behind it want.
     """
     signature = inspect.signature(function)
 
@@ -49,9 +51,19 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
         except TypeError as error:
             raise InputError(str(error)) from error
         check_arguments(function, {n: v for n, v in given.items() if n not in kwargs})
-        return function(*args, **kwargs)
+        own = {name: _own(value) for name, value in kwargs.items()}
+        return function(*map(_own, args), **own)
 
     return call
+
+
+def _own(value: Any) -> Any:
+    """A number of numpy as Python's, also in a list; anything else as it is."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, list | tuple) and any(isinstance(one, np.generic) for one in value):
+        return [_own(one) for one in value]
+    return value
 
 
 def check_arguments(

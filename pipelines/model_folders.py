@@ -85,21 +85,22 @@ def locate(path: str | Path | None, embedded: str, loading: Loading | None = Non
     """The folder of an embedded model ("embedded-image"), a local one, or a downloaded repository.
 
     A packaged model ("smollm2") too. None stands for the model `embedded`; `loading` names a
-    subfolder, and how to download.
+    subfolder, and how to download. A `Path` is never a name.
     """
     loading = loading or Loading()
     if path is None and not embedded:
         raise InputError("no model of this pipeline is embedded; name a folder")
-    if path is None or str(path).startswith(_EMBEDDED):
-        name, there = str(path or _EMBEDDED + embedded), shipped()
-        if name not in there:
-            known = ", ".join(there) or "none"
-            raise InputError(
-                f"no model {name} ships with this version (there are {known}); name a folder"
-            )
+    name = _EMBEDDED + embedded if path is None else path if isinstance(path, str) else ""
+    there = shipped() if name.startswith(_EMBEDDED) else {}
+    if name in there:
         folder = readable(there[name])
-    elif str(path) in PACKAGED:
-        folder = packaged_folder(str(path))
+    elif name in PACKAGED:
+        folder = packaged_folder(name)
+    elif path is None or (name.startswith(_EMBEDDED) and not Path(name).exists()):
+        known = ", ".join(there) or "none"
+        raise InputError(
+            f"no model {name} ships with this version (there are {known}); name a folder"
+        )
     elif (folder := Path(path)).exists():
         if "revision" in loading.hub:
             raise InputError(f"{folder} is a folder, which has no revisions; leave revision out")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator
 from typing import Any
 
+from ..errors import InputError, reason
 from ..files import to_json
 from ..methods import SpecConfig
 from ..progress import say
@@ -56,6 +58,17 @@ def _chat(args: argparse.Namespace) -> int:
     return 0
 
 
+def _lines() -> Iterator[str]:
+    """Lines of the input up to the first empty one."""
+    try:
+        for line in sys.stdin:
+            if not line.strip():
+                return
+            yield line
+    except UnicodeDecodeError as error:
+        raise InputError(f"can't read the input: {reason(error)}") from error
+
+
 def _talk(args: argparse.Namespace, config: SpecConfig, pipe: Any) -> int:
     """Answer every line of the input as the next turn of one conversation."""
     from ..pipelines.text.chat import Chat
@@ -66,9 +79,7 @@ def _talk(args: argparse.Namespace, config: SpecConfig, pipe: Any) -> int:
         del call["streamer"]
     if sys.stdin.isatty():
         print("Say something; an empty line or Ctrl-D ends the conversation.", file=sys.stderr)
-    for line in sys.stdin:
-        if not line.strip():
-            break
+    for line in _lines():
         out = chat.say(line.strip(), **call)
         if args.json:
             record = {"text": out.text[0], "reused_tokens": chat.memory.reused}

@@ -135,8 +135,8 @@ class Batcher:
             self._running = batch
             return batch
 
-    def _run(self, jobs: list[Job]) -> None:
-        """Run jobs; if several fail together, those that have had no news run alone."""
+    def _run(self, jobs: list[Job], again: bool = False) -> None:
+        """Run jobs; if several fail together, those that have had no news run alone, once again."""
         try:
             self.runners[jobs[0].model].run(jobs)
             self._failed = 0
@@ -144,10 +144,10 @@ class Batcher:
             told = JobError(400, str(error)) if isinstance(error, InputError) else BROKEN
             if told is BROKEN:
                 logger.exception("a batch failed")
-                self._failed += 1
+                self._failed += not again  # it is one batch
             alone = [job for job in jobs if not job.told] if len(jobs) > 1 else []
             for job in jobs:
                 if job not in alone:
                     job.fail(*told)
             for job in alone:
-                self._run([job])
+                self._run([job], again=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,7 +49,7 @@ class Offered:
     @property
     def name(self) -> str:
         """The name that clients give."""
-        return Path(self.source).name
+        return Path(os.path.abspath(self.source)).name  # "." has one, too
 
     @classmethod
     def read(cls, kind: str, source: str, method: str | None, device: str) -> Offered:

@@ -256,8 +256,8 @@ def _without_nulls(body: bytes) -> bytes:
 
     try:
         whole = given(json.loads(body))
+        if isinstance(whole, dict) and isinstance(whole.get("messages"), list):
+            whole["messages"] = [given(one) for one in whole["messages"]]
+        return to_json(whole).encode()
     except (ValueError, RecursionError):
         return body  # what is wrong with it is said where it is read
-    if isinstance(whole, dict) and isinstance(whole.get("messages"), list):
-        whole["messages"] = [given(one) for one in whole["messages"]]
-    return to_json(whole).encode()

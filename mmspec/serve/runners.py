@@ -28,18 +28,21 @@ class ChatRunner:
     Args:
         pipe: with its speculation set.
         metrics: hears of first tokens.
-        limits: of answers; where a request names no length, half of the model's context at most.
+        limits: of answers; where a request names no length, half of the model's context at most,
+            and no more than its prompt leaves.
     """
 
     def __init__(self, pipe: Any, metrics: Metrics, limits: ServeLimits) -> None:
         self.pipe, self.metrics = pipe, metrics
         config = pipe.model.config.get_text_config()
-        places = getattr(config, "max_position_embeddings", None) or 2 * limits.tokens
-        self._usual = max(1, min(limits.tokens, places // 2))
+        self._places = getattr(config, "max_position_embeddings", None)
+        usual = limits.tokens if self._places is None else min(limits.tokens, self._places // 2)
+        self._usual = max(1, usual)
 
     def run(self, jobs: Sequence[Job]) -> None:
         rows = _rows(jobs)
-        lines = [self._line(job) for job, _ in rows]
+        usual = self._usual if len(jobs) > 1 else self._left(jobs[0])
+        lines = [self._line(job, usual) for job, _ in rows]
         first = jobs[0].asked
         begun: set[int] = set()
 
@@ -75,10 +78,17 @@ class ChatRunner:
             written = sum(len(lines[n].tokens) for n in own)
             _end(job, out.stats, own, written, out.stats.prompt_tokens[own[0]])
 
-    def _line(self, job: Job) -> RunningText:
+    def _left(self, job: Job) -> int:
+        """Usual length of an answer to a job that runs alone, as those too long for a batch do."""
+        if self._places is None or job.asked.limit is not None:
+            return self._usual
+        left = self._places - self.pipe.prompt_tokens(job.asked.messages)
+        return max(1, min(self._usual, left))
+
+    def _line(self, job: Job, usual: int) -> RunningText:
         ends = self.pipe.model.generation_config.eos_token_id
         several = [] if ends is None else [ends] if isinstance(ends, int) else ends
-        limit = job.asked.limit or self._usual
+        limit = job.asked.limit or usual
         return RunningText(self.pipe.words, limit, several, job.asked.stops)
 
 

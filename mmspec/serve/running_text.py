@@ -48,7 +48,9 @@ class RunningText:
         return self._news()
 
     def _text(self) -> str:
-        return str(self.tokenizer.decode(self.tokens, skip_special_tokens=True))
+        # cleaned up, a text would get shorter behind what was told of it
+        how = {"skip_special_tokens": True, "clean_up_tokenization_spaces": False}
+        return str(self.tokenizer.decode(self.tokens, **how))
 
     def _stop(self) -> int | None:
         """Where the first stop string begins."""

@@ -155,11 +155,21 @@ class TextPipeline(AnsweringPipeline):
         out = self.answer(inputs, None, self.tokenizer, *how, *beside)
         return out if return_dict else (out.text, out.stats)
 
+    def prompt_tokens(self, prompt: str | list[Message]) -> int:
+        """Tokens that the model reads of a prompt, as a call takes it.
 
-def _turns(messages: list[Message]) -> list[dict[str, str]]:
+        Raises:
+            InputError: see the call.
+        """
+        told = prompt if isinstance(prompt, str) else _turns(prompt)
+        inputs = process_texts(self.tokenizer, [told], self.model.device)
+        return inputs["input_ids"].shape[1]
+
+
+def _turns(messages: list[Message]) -> list[dict[str, Any]]:
     """Messages as text templates want them, each with one text."""
     told, pictures = conversation(messages)
     if pictures:
         raise InputError("a message holds a picture, and this pipeline reads none")
     texts = ["\n".join(part["text"] for part in turn["content"]) for turn in told]
-    return [{"role": turn["role"], "content": text} for turn, text in zip(told, texts, strict=True)]
+    return [{**turn, "content": text} for turn, text in zip(told, texts, strict=True)]

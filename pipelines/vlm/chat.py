@@ -45,7 +45,7 @@ def conversation(
                 raise InputError("a message has a place for a picture, and there is none for it")
             seen.append(waiting.pop(0) if held is None else held)
             content.append({"type": "image"})
-        told.append({"role": message["role"], "content": content})
+        told.append({**message, "content": content})
     if waiting:
         raise InputError(f"{len(waiting)} pictures more than the messages have places for")
     if messages[-1]["role"] != "user":

@@ -178,6 +178,16 @@ class VlmPipeline(AnsweringPipeline):
         )
         return out if return_dict else (out.text, out.stats)
 
+    def prompt_tokens(self, prompt: str | list[Message], image: Pictures = None) -> int:
+        """Tokens that the model reads of a question and its pictures, as a call takes them.
+
+        Raises:
+            InputError: see the call.
+        """
+        pictures, questions = _requests(prompt, image, BACKGROUND)
+        inputs = process_questions(self.processor, pictures, questions, self.model)
+        return inputs["input_ids"].shape[1]
+
 
 def _lays_out(home: Path, folder: Path) -> bool:
     """True if a drafter's folder has a processor that differs from the model's."""

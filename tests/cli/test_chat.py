@@ -53,6 +53,15 @@ def test_a_conversation(chat, monkeypatch, folder):
     assert first["reused_tokens"] == 0 < second["reused_tokens"]
 
 
+def test_input_that_is_no_text(chat, monkeypatch):
+    latin = io.TextIOWrapper(io.BytesIO("café\n".encode("latin-1")), encoding="utf-8")
+    monkeypatch.setattr("sys.stdin", latin)
+    code, out, err = chat()
+    assert (code, out) == (2, "")
+    assert "can't read the input: " in err
+    assert err.count("\n") == 1
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [

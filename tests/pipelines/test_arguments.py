@@ -259,6 +259,17 @@ def test_kinds(hint, fit, misfit, words):
             check_value("x", value, hint)
 
 
+def test_numbers_of_numpy_become_pythons():
+    """transformers takes a `top_k` that is an `int`, and no other."""
+
+    @checked
+    def kinds(count: int, part: float, sides: int | tuple[int, int], *, steps: int) -> list[type]:
+        return [type(count), type(part), *map(type, sides), type(steps)]
+
+    found = kinds(np.int64(3), np.float32(0.5), (np.int32(4), 5), steps=np.int8(6))
+    assert found == [int, float, int, int, int]
+
+
 def test_a_checked_function_is_the_same_function():
     @checked
     def add(a: int, b: int = 2, *rest: int, **more: str) -> int:

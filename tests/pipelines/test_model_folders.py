@@ -9,7 +9,7 @@ from wans import tiny_pipeline
 
 from mmspec import SpecConfig, VideoPipeline
 from mmspec.errors import InputError
-from mmspec.pipelines.model_folders import components_in, runnable_in
+from mmspec.pipelines.model_folders import components_in, locate, runnable_in
 from mmspec.rewards.router import RouterReward
 
 
@@ -55,3 +55,19 @@ def test_the_router_is_asked_for_by_what_reads_its_rewards(tmp_path):
         bare.check_speculation(SpecConfig("sdvg"))
     bare.reward = RouterReward(pipe.router, pipe.tokenizer)  # of the user's
     bare.check_speculation(SpecConfig("sdvg"))
+
+
+@pytest.mark.parametrize("name", ["smollm2", "embedded-vlm", "embedded-tuned"])
+def test_a_folder_is_no_name(tmp_path, monkeypatch, name):
+    """However it is written; found once, it is found again."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / name).mkdir()
+    for asked in (f"./{name}", f"{name}/", tmp_path / name):
+        found = locate(locate(asked, ""), "")
+        assert found.resolve() == tmp_path / name
+
+
+def test_a_name_that_no_model_has(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match="no model embedded-tuned ships with this version"):
+        locate("embedded-tuned", "")

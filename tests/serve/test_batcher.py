@@ -23,6 +23,8 @@ class Recording:
 
     def run(self, jobs):
         self.gate.wait(60)
+        if all(job.asked == "mute" for job in jobs):
+            raise RuntimeError("before anything is told")
         if any(job.asked == "wrong" for job in jobs):
             raise InputError("this can't be")
         if any(job.asked == "broken" for job in jobs):
@@ -116,6 +118,16 @@ def test_what_breaks_takes_nobody_along_who_has_heard_nothing(line, caplog):
         line.ask("broken", key=n)
     line.wait(8)
     assert not line.batcher.healthy
+
+
+def test_a_batch_that_breaks_and_breaks_again_row_by_row_is_one(line, caplog):
+    busy(line)
+    for _ in range(3):
+        line.ask("mute")
+    line.model.gate.set()
+    line.wait(4)
+    assert [one.kind for one in line.heard["mute"]] == ["error"] * 3
+    assert line.batcher.healthy
 
 
 def test_a_full_line_refuses_and_what_is_late_or_gone_never_runs(line):

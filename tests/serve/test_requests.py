@@ -30,6 +30,12 @@ def seen(where: str) -> dict:
     return {"type": "image_url", "image_url": {"url": where}}
 
 
+def test_nesting_that_is_too_deep_is_the_clients_fault():
+    deep = b'{"model": "m", "messages": [], "metadata": ' + b"[" * 600 + b"]" * 600 + b"}"
+    with pytest.raises(InputError):
+        parsed(ChatRequest, deep)
+
+
 def test_a_conversation_with_pictures():
     words = {"type": "text", "text": "What is this?"}
     asked = parsed(ChatRequest, chat([seen(url()), words], max_tokens=7, stop="a", user="me"))

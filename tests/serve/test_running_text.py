@@ -5,6 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from processors import tokenizer
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from transformers import PreTrainedTokenizerFast
 
 from mmspec.serve.running_text import RunningText
 
@@ -57,3 +60,12 @@ def test_an_end_token_ends_it_and_what_follows_is_nobodys():
     line = RunningText(words, 9, (b,))
     line.add([a, b, a, a])
     assert (line.tokens, line.finish) == ([a, b], "stop")
+
+
+def test_a_tokenizer_that_cleans_up_loses_nothing():
+    """A blank that is told can't be taken back."""
+    ids = {"say": 0, "'": 1, "yes": 2, "[UNK]": 3}
+    raw = Tokenizer(WordLevel(ids, unk_token="[UNK]"))
+    words = PreTrainedTokenizerFast(tokenizer_object=raw, clean_up_tokenization_spaces=True)
+    line = RunningText(words, 9)
+    assert "".join(line.add([token]) for token in range(3)) + line.close() == "say ' yes"

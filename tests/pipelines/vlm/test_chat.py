@@ -104,3 +104,11 @@ def test_what_is_given_is_left_as_it_was():
     told, seen = conversation(messages, ["one"])
     assert messages == [{"role": "user", "content": "a"}]
     assert (told[0]["content"], seen) == ([{"type": "image"}, text("a")], ["one"])
+
+
+def test_a_message_keeps_what_else_it_says():
+    """Templates read it: calls of tools, names, reasons."""
+    calls = [{"type": "function", "function": {"name": "f", "arguments": {}}}]
+    said = {"role": "assistant", "content": "", "tool_calls": calls}
+    told, _ = conversation([user(text("b")), said, user(text("a"))])
+    assert told[1] == {**said, "content": [{"type": "text", "text": ""}]}

@@ -1,0 +1,63 @@
+"""What a served model is called, and how long its answers may get."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+import texts
+
+import mmspec
+from mmspec.errors import InputError
+from mmspec.serve.backend import ChatAsked
+from mmspec.serve.jobs import Job
+from mmspec.serve.loading import Offered
+from mmspec.serve.metrics import RunMetrics
+from mmspec.serve.requests import ServeLimits
+from mmspec.serve.runners import ChatRunner
+
+PLACES = 80
+
+
+@pytest.fixture(scope="module")
+def pipe():
+    """A model of few positions that ends no answer by itself."""
+    words = texts.tokenizer()
+    model = texts.model(words)
+    model.config.max_position_embeddings = PLACES
+    model.generation_config.eos_token_id = None
+    return mmspec.TextPipeline(model, words)
+
+
+def answers(pipe, prompts, limit=None) -> list[dict]:
+    """What a runner says at the end of the answers to prompts that are asked together."""
+    heard, jobs = [], []
+    for prompt in prompts:
+        said = [{"role": "user", "content": [{"type": "text", "text": prompt}]}]
+        asked = ChatAsked(said, 0.0, 1.0, 0, limit, ())
+        tell = heard.append
+        jobs.append(Job("m", asked, asked.key, 1, [0], tell, time.monotonic() + 60))
+    ChatRunner(pipe, RunMetrics(), ServeLimits()).run(jobs)
+    return [one.value for one in heard if one.kind == "usage"]
+
+
+def test_without_a_length_an_answer_has_what_its_prompt_leaves(pipe):
+    """Half of the model's positions at most."""
+    short, long = "the cat", "the cat saw the dog " * 9
+    assert PLACES // 2 < pipe.prompt_tokens(long) < PLACES
+    (told,) = answers(pipe, [short])
+    assert (told["prompt"], told["written"]) == (pipe.prompt_tokens(short), PLACES // 2)
+    (told,) = answers(pipe, [long])
+    assert told["prompt"] + told["written"] == PLACES
+    with pytest.raises(InputError, match="are too long"):
+        answers(pipe, [long], limit=PLACES // 2)
+    with pytest.raises(InputError, match="are too long"):
+        answers(pipe, [short, long])  # those of a batch run alone then
+
+
+def test_the_folder_that_one_is_in_has_a_name(tmp_path, monkeypatch):
+    (tmp_path / "mine").mkdir()
+    monkeypatch.chdir(tmp_path / "mine")
+    assert Offered("text", ".").name == "mine"
+    assert Offered("text", "owner/model").name == "model"
+    assert Offered("vlm", "embedded-vlm").name == "embedded-vlm"
