@@ -118,9 +118,11 @@ def _layers(head: PublishedHead, layers: int) -> Iterator[Convention]:
 
 
 def _features(head: PublishedHead, target: Target) -> Iterator[Convention]:
-    """The last hidden state in front of the final norm."""
+    """The last hidden state in front of the final norm, where EAGLE-3 always takes it."""
     norm = getattr(target.decoder.body, "norm", None)
-    if norm is None or target.layers not in (head.reads_of(target.layers) or (target.layers,)):
+    if norm is None or isinstance(head.network, Eagle3Network):
+        return
+    if target.layers not in (head.reads_of(target.layers) or (target.layers,)):
         return
     advice = (
         "runtimes give a head the last hidden state behind the target's final norm: train the head "

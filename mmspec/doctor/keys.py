@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..models.heads.formats.eagle3 import MASKS
+from ..models.heads.formats.eagle3 import LAYERS, MASKS
 from ..models.heads.published.dflash import DFlashNetwork
 from ..models.heads.published.eagle3 import Eagle3Network
 from ..models.heads.published.head import PublishedHead
@@ -17,7 +17,7 @@ def layers_key(head: PublishedHead, reads: Sequence[int]) -> str:
             return f"set aux_hidden_state_layer_ids to {list(reads)}"
         return f"set target_layer_ids to {[number - 1 for number in reads]}"
     if isinstance(head.network, Eagle3Network):
-        return f"set eagle_aux_hidden_state_layer_ids to {list(reads)}"
+        return f"set {LAYERS} to {list(reads)}"
     return "train the head on the last hidden state: no key of config.json names another"
 
 

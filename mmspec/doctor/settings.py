@@ -61,7 +61,8 @@ def _layers(told: Diagnosis, head: PublishedHead, target: Target) -> bool:
         told.add("layers", "note", text)
     else:
         usual, text = (2, layers // 2, layers - 3), f"reads hidden states {list(reads)}"
-        text += f" of {layers} layers (0: the embeddings, {layers}: behind the final norm)"
+        side = "in front of" if isinstance(head.network, Eagle3Network) else "behind"
+        text += f" of {layers} layers (0: the embeddings, {layers}: {side} the final norm)"
         offset = {own - other for own, other in zip(reads, usual, strict=False)}
         if len(reads) == len(usual) and offset in ({1}, {-1}):
             side = "above" if offset == {1} else "below"

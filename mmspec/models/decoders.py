@@ -10,6 +10,8 @@ from torch import Tensor
 from ..engine.cache import KVCache
 from .heads.columns import Images
 
+UNNORMED = -1  # in `Decoder.reads`: what the last layer gives, in front of the final norm
+
 
 class Decoder(Protocol):
     """Cached forward passes of a network.

@@ -105,6 +105,15 @@ class GuidedDecoder(PrefixReader, Costed):
         self.watched, self.decoder.reads = True, reads
         self.prefix_states = max(self.prefix_states, prefix)
 
+    def held(self, base: list[int]) -> list[int]:
+        """Tokens of the output that the cache holds, of `base` in every row.
+
+        The last one was never read; -1: nor was the prompt's last column. Where others write to the
+        cache it may hold fewer.
+        """
+        known = base if self.known is None else self.known
+        return [min(count - 1, least) for count, least in zip(base, known, strict=True)]
+
     def start(self, rows: int) -> None:
         """Prefill all of the prefix but its last column, which is the first call's input."""
         if rows != self.running.rows:

@@ -54,6 +54,9 @@ class ImageModel(Protocol):
         unconditional rows follow, told `negative` or, without it, nothing.
         """
 
+    def uncaptioned(self, condition: Tensor) -> Tensor:
+        """A guided condition of another network, with this one's learned "no caption" in it."""
+
     def embed(self, condition: Tensor) -> Tensor:
         """The prefix `[R, T, D]` of this network."""
 
@@ -106,6 +109,9 @@ class VqImageModel:
         """The `component_classes` of one of transformers' families."""
         model, processor = f"{family}ForConditionalGeneration", f"{family}Processor"
         return {"model": f"transformers:{model}", "processor": f"transformers:{processor}"}
+
+    def uncaptioned(self, condition: Tensor) -> Tensor:
+        return condition  # "no caption" is text
 
     def embed(self, condition: Tensor) -> Tensor:
         return self.network.get_input_embeddings()(condition)

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from ..engine.cache import KVCache
 from .counted_tokens import ALL, CountedTokens
+from .decoders import UNNORMED
 from .merged_attention import attention_weights, merged_attention, worth_merging
 from .parted_attention import parted_attention, parts_of
 from .row_norm import RowNorm
@@ -140,7 +141,7 @@ class LlamaLayers:
             x: inputs `[R, N, D]`, wider by what the first layer joins.
             rotary: complex factors `[N, head_dim / 2]` or `[R, N, head_dim / 2]`.
             cache, slots, length, mask, use: see `Decoder.forward`.
-            read: is given what goes into each layer; None: nobody asks.
+            read: is given what goes into each layer, and what is returned; None: nobody asks.
             some: the tokens that count, whatever `use` says of rows; others' states are zeros.
         """
         rows, n, _ = x.shape
@@ -196,7 +197,10 @@ class LlamaLayers:
                 counts = counts.to(h.device)
                 counts = some.of(counts.expand(rows, n, 1).reshape(-1, 1))
                 h = torch.where(counts, h, before)
-        return some.spread(h).unflatten(0, (rows, n))
+        out = some.spread(h).unflatten(0, (rows, n))
+        if read is not None:
+            read[UNNORMED] = out
+        return out
 
     def _parted(self, layer: LlamaLayer, x: Tensor) -> tuple[Tensor, Tensor]:
         """Part vectors side by side: what attention's outputs join `[M, D]`, and what it reads."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from torch import Tensor
 
@@ -22,10 +22,17 @@ class RoundedCopy(GuidedDecoder):
         decoder: the network, such as `CausalDecoder.rounded`; its keys and values are laid out as
             the target's.
         target: whose cache, guidance and warpers it takes.
+        warp: other warpers; None: the target's.
     """
 
-    def __init__(self, decoder: Decoder, target: GuidedDecoder) -> None:
-        super().__init__(decoder, target.again()[1])
+    def __init__(
+        self,
+        decoder: Decoder,
+        target: GuidedDecoder,
+        warp: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
+        setting = target.again()[1]
+        super().__init__(decoder, setting if warp is None else setting._replace(warp=warp))
         self.target = target
         self._told: list[int] | None = None  # the rows that the network was told to run
 

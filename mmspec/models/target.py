@@ -183,4 +183,6 @@ def counts(context: Context, draft: Draft, width: int) -> Tensor | None:
     if not any(context.finished) and bool(live.all()):
         return None
     running = ~torch.tensor(context.finished)[:, None]
-    return torch.cat([running.expand(-1, width - draft.nodes), live & running], dim=1)
+    # what is read once more stays in the cache, of rows that are over, too
+    again = torch.ones(context.rows, width - draft.nodes - 1, dtype=torch.bool)
+    return torch.cat([again, running, live & running], dim=1)

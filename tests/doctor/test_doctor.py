@@ -82,17 +82,14 @@ def doctor(home, capsys):
 
 
 def config(**changes):
-    """Plants a fault in `config.json`; `inner` ones go into `eagle_config` or `dflash_config`."""
+    """Plants a fault in `config.json`; what `dflash_config` holds goes there."""
 
     def plant(folder):
         path = folder / "config.json"
         told = json.loads(path.read_text())
+        inner = told.get("dflash_config", {})
         for name, value in changes.items():
-            inner = next(
-                (told[n] for n in ("eagle_config", "dflash_config") if name in told.get(n, {})),
-                told,
-            )
-            inner[name] = value
+            (inner if name in inner else told)[name] = value
         path.write_text(json.dumps(told))
 
     return plant

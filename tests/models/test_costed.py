@@ -44,3 +44,20 @@ def test_a_timed_call_touches_more_experts_than_a_token_does(guided):
         made.seconds_per_call(6, repeats=1)
     for calls in routes:  # of a layer; the last one is timed, the first may read the prompt
         assert touched(calls[-1]) > EACH
+
+
+@pytest.mark.parametrize(("takes", "calls"), [(0.01, 7), (0.06, 4), (0.5, 3)])
+def test_slow_calls_are_timed_a_few_times(guided, takes, calls, monkeypatch):
+    """The user waits for them; of quick ones there are as many as asked."""
+    _, model = guided
+    model.start(2)
+    clock, extend = [0.0], model.extend
+
+    def slow(tokens, start):
+        clock.append(clock[-1] + takes)
+        return extend(tokens, start)
+
+    monkeypatch.setattr(model, "extend", slow)
+    monkeypatch.setattr("mmspec.models.costed.time.perf_counter", lambda: clock[-1])
+    assert model.seconds_per_call(repeats=7, enough=0.2) == pytest.approx(takes)
+    assert len(clock) == 1 + calls

@@ -45,10 +45,11 @@ def test_a_function_is_asked_about_those_alone():
 
 
 def test_rows_that_are_over_do_not_count():
+    """But for what every row reads once more: that stays in the cache."""
     context = Context.empty(3, 8)
     context.finished = [False, True, False]
     draft = Draft(torch.zeros(3, 2, dtype=torch.long), torch.tensor([2, 2, 1]), OneHot())
-    assert counts(context, draft, 4).int().tolist() == [[1] * 4, [0] * 4, [1, 1, 1, 0]]
+    assert counts(context, draft, 4).int().tolist() == [[1] * 4, [1, 0, 0, 0], [1, 1, 1, 0]]
     whole = Draft(torch.zeros(3, 2, dtype=torch.long), torch.tensor([2, 2, 2]), OneHot())
     assert counts(Context.empty(3, 8), whole, 4) is None
     alone = Draft(torch.zeros(1, 2, dtype=torch.long), torch.tensor([1]), OneHot())
@@ -101,3 +102,26 @@ def test_ragged_drafts_are_read_without_their_filling(tree, monkeypatch):
         end = PROMPT + length
         mine, theirs = keys[:, :, row, :, :end], its_keys[:, :, row, :, :end]
         assert torch.allclose(mine, theirs, atol=1e-6)
+
+
+@torch.inference_mode()
+def test_rows_that_are_over_keep_what_others_read_again():
+    decoder = prompted(tiny("llama", torch.float32))
+    mask = torch.ones(2, PROMPT, dtype=torch.bool)
+    prompt = decoder.prompt(torch.arange(3, 3 + 2 * PROMPT).view(2, -1), mask, limit=12)
+    decoder.place(prompt)
+    model = GuidedDecoder(
+        decoder, Setting(prompt.embedded, mask, None, lambda x: x.softmax(-1), 12, 0, 8)
+    )
+    model.stays, target = True, TokenTarget(model)
+    with decoder.repacked():
+        target.start(2)
+        context = Context.empty(2, 12)
+        context.tokens[:, :3] = torch.tensor([[4, 5, 6], [7, 8, 9]])
+        context.base, context.lengths = [3, 3], torch.tensor([3, 3])
+        context.last, context.finished = context.tokens[:, 2:3], [True, False]
+        model.extend(torch.cat([context.last, context.tokens[:, :2]], 1), [-1, -1])
+        before = model.cache.data[:, :, 0, :, : PROMPT + 2].clone()
+        model.known = [0, 0]  # two tokens are read again
+        target.score(context, Draft(torch.tensor([[3], [3]]), torch.tensor([0, 1]), OneHot()))
+        assert torch.allclose(model.cache.data[:, :, 0, :, : PROMPT + 2], before, atol=1e-6)

@@ -48,13 +48,13 @@ class LlamaGenImageModel:
         return encode_captions(self.tokenizer, self.text_encoder, captions, length, clean)
 
     def uncaptioned(self, condition: Tensor) -> Tensor:
-        """A guided condition of another network, with this one's learned "no caption" in it."""
         told = condition.chunk(2)[0]
         nothing = self.network.cls_embedding.get_buffer("uncond_embedding")
         return torch.cat([told, nothing.to(told).expand_as(told)])
 
     def embed(self, condition: Tensor) -> Tensor:
-        return self.network.cls_embedding(condition)
+        # an encoder, or the target of a drafter, may be of another precision
+        return self.network.cls_embedding(condition.to(self.network.output.weight.dtype))
 
     def decoder(
         self, placement: Placement | None = None, weights: str | None = None

@@ -132,7 +132,7 @@ class MarTransformer(ModelMixin, ConfigMixin):
 
     def captions(self, features: Tensor) -> Tensor:
         """The buffer `[R, T, D]` of text features `[R, T, caption_dim]`, zero where padded."""
-        return self.caption_emb(features)
+        return self.caption_emb(features.to(self.fake_latent.dtype))
 
     def nothing(self, rows: int) -> Tensor:
         """The buffer `[rows, T, D]` of "no class" or "no caption"."""

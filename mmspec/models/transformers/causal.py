@@ -20,7 +20,7 @@ from ..repacked import Repacked, Way, patched
 from ..rounded import check_rounding
 from .alibi import Alibi
 from .cache_view import CacheView, Window, cache_name, columns_of, write_columns
-from .chosen_layers import inputs_kept, layers_of, outputs_told, running
+from .chosen_layers import layers_of, outputs_told, running, states_kept
 from .hot_experts import HotExperts
 from .looking import See, attention_told
 from .masks import Masks
@@ -317,7 +317,7 @@ class CausalDecoder:
                 during.enter_context(self.running(use))
             during.enter_context(self.experts.call(cache, slots, length, mask, use is None))
             blocks = self.blocks() if self.reads else ()
-            self._read = during.enter_context(inputs_kept(blocks, self.reads))
+            self._read = during.enter_context(states_kept(blocks, self.reads))
             out = self._call(network, x, self.turned(rotary), masks, **inputs)
         if whole:
             return out.logits

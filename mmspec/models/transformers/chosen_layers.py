@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..decoders import UNNORMED
 from ..repacked import patched
 
 
@@ -51,19 +52,27 @@ def outputs_told(body: nn.Module, count: int, told: dict[nn.Module, int]) -> Ite
 
 
 @contextmanager
-def inputs_kept(
+def states_kept(
     blocks: Sequence[nn.Module], numbers: Collection[int]
 ) -> Iterator[dict[int, Tensor]]:
-    """Around a call: hidden states that go into layers, by number; of some there may be none."""
+    """Around a call: hidden states that go into layers, by number; of some there may be none.
+
+    `UNNORMED` is what the last one gives.
+    """
     kept: dict[int, Tensor] = {}
 
     def keep(number: int, layer: nn.Module, args: tuple[Any, ...], named: Any) -> None:
         kept[number] = args[0] if args else named["hidden_states"]
 
+    def keep_last(layer: nn.Module, args: tuple[Any, ...], out: Any) -> None:
+        kept[UNNORMED] = out[0] if isinstance(out, tuple | list) else out
+
     hooks = [
         blocks[number].register_forward_pre_hook(partial(keep, number), with_kwargs=True)
-        for number in {*numbers} - {len(blocks)}
+        for number in {*numbers} - {len(blocks), UNNORMED}
     ]
+    if UNNORMED in numbers:
+        hooks.append(blocks[-1].register_forward_hook(keep_last))
     try:
         yield kept
     finally:

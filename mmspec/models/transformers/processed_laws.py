@@ -83,11 +83,13 @@ class ProcessedLaw:
         self._asks = False  # whether a user's own is asked, which may allow nothing
         self._texts: tuple[ReadTexts, Draft] | None = None
         self._place: Tensor | None = None  # [B, n], output tokens in front of every law
-        self._seen: Tensor | None = None  # [B, n, V + 1], what stands in front of it
-        self._ignored: Tensor | int | None = None  # first tokens of the prompt that don't count
+        self._ignored: list[Tensor | int | None] = []  # first tokens, by what penalizes others
+        self._seen: list[Tensor] = []  # for each of these `[B, n, V + 1]`: what stands in front
         self.greedy = greedy
         self._draw = Warp(temperature=0.0 if greedy else 1.0)
-        self._steps = [self._step(p) for p in processors if type(p) is not GUIDANCE]
+        others = [p for p in processors if type(p) is not GUIDANCE]
+        # each with whether it reads the text
+        self._steps = [(self._step(p), type(p) not in LOGITS_ONLY) for p in others]
 
     def _step(self, processor: Any) -> Callable[[Tensor], Tensor]:
         kind, width = type(processor), self.prompt.shape[1]
@@ -106,8 +108,8 @@ class ProcessedLaw:
             return partial(self._asked, TextProcessor(processor))
         self._counts = True
         if kind is REPETITION:
-            self._ignored = processor.prompt_ignore_length
-            return partial(self._penalize, processor.penalty)
+            self._ignored.append(processor.prompt_ignore_length)
+            return partial(self._penalize, processor.penalty, len(self._ignored) - 1)
         if kind is processes.MinLengthLogitsProcessor:
             return partial(self._postpone, processor.min_length - width, processor.eos_token_id)
         least = processor.min_new_tokens - (width - processor.prompt_length_to_skip)
@@ -118,14 +120,22 @@ class ProcessedLaw:
         if logits.dtype in (torch.float16, torch.bfloat16):
             logits = logits.float()
         own, self.dead = logits, None
-        for step in self._steps:
+        for step, reads in self._steps:
             logits = step(logits)
-        if self._asks and self._texts is not None:
-            self.dead = _none_left(logits) & ~_none_left(own)
-            logits = torch.where(self.dead[..., None], own, logits)
+            if reads:  # warpers behind it want laws
+                logits = self._alive(logits, own)
+        logits = self._alive(logits, own)
         if self.keeps:
             self.kept = logits
         return self._draw(logits)
+
+    def _alive(self, logits: Tensor, own: Tensor) -> Tensor:
+        """The logits, `own` where a text was asked about behind which no token is left."""
+        if not self._asks or self._texts is None:
+            return logits
+        dead = _none_left(logits) & ~_none_left(own)
+        self.dead = dead if self.dead is None else self.dead | dead
+        return torch.where(dead[..., None], own, logits)
 
     @contextmanager
     def looking(self, context: Context, draft: Draft, vocab_size: int) -> Iterator[None]:
@@ -134,37 +144,47 @@ class ProcessedLaw:
             self._texts = ReadTexts(self.prompt, context, self.ends), draft
         if self._counts:
             self._place = context.lengths[:, None] + F.pad(draft.depths() + 1, (1, 0))
-            self._seen = self._tokens_before(context, draft, vocab_size)
+            told = context, draft, vocab_size
+            self._seen = [self._tokens_before(*told, ignored) for ignored in self._ignored]
         try:
             yield
         finally:
-            self._place = self._seen = self._texts = None
+            self._place = self._texts = None
+            self._seen = []
 
-    def _tokens_before(self, context: Context, draft: Draft, vocab_size: int) -> Tensor:
-        """Mask of the ids in front of each law, `[B, n, V + 1]`; the last one is none."""
-        place = torch.arange(self.prompt.shape[1], device=self.prompt.device)
-        ignored: Tensor | int = 0 if self._ignored is None else self._ignored
-        if isinstance(ignored, Tensor):
-            ignored = context.of_samples(ignored.to(place.device))[:, None]
-        prompt = context.of_samples(self.prompt).masked_fill(place < ignored, vocab_size)
-        written = torch.arange(context.tokens.shape[1], device=place.device)
-        written = written < context.lengths[:, None]
-        text = torch.cat([prompt, context.tokens.where(written, vocab_size)], dim=1)
-        seen = torch.zeros(len(text), vocab_size + 1, dtype=torch.bool, device=text.device)
+    def _tokens_before(
+        self, context: Context, draft: Draft, vocab_size: int, ignored: Tensor | int | None
+    ) -> Tensor:
+        """Mask of the ids in front of each law, `[B, n, V + 1]`; the last one is none.
+
+        The first `ignored` tokens of a row, its prompt's included, are left out.
+        """
+        count, device = self.prompt.shape[1], self.prompt.device
+        written = torch.arange(context.tokens.shape[1], device=device) < context.lengths[:, None]
+        output = context.tokens.where(written, vocab_size)
+        text, nodes = torch.cat([context.of_samples(self.prompt), output], dim=1), draft.tokens
+        if ignored is not None:
+            if isinstance(ignored, Tensor):
+                ignored = context.of_samples(ignored.to(device))[:, None]
+            places = torch.arange(text.shape[1], device=device).expand_as(text)
+            text = text.masked_fill(places < ignored, vocab_size)
+            places = count + context.lengths[:, None] + draft.depths()
+            nodes = nodes.masked_fill(places < ignored, vocab_size)
+        seen = torch.zeros(len(text), vocab_size + 1, dtype=torch.bool, device=device)
         seen.scatter_(1, text.clamp_max(vocab_size), True)
-        line = draft.tokens[:, None].where(draft.ancestors(), vocab_size)  # [B, N, N]
-        nodes = seen[:, None].repeat(1, draft.nodes, 1).scatter_(2, line, True)
-        return torch.cat([seen[:, None], nodes], dim=1)
+        line = nodes[:, None].where(draft.ancestors(), vocab_size)  # [B, N, N]
+        behind = seen[:, None].repeat(1, draft.nodes, 1).scatter_(2, line, True)
+        return torch.cat([seen[:, None], behind], dim=1)
 
     def _asked(self, processor: TextProcessor, logits: Tensor) -> Tensor:
         return logits if self._texts is None else processor(logits, *self._texts)
 
-    def _penalize(self, penalty: float, logits: Tensor) -> Tensor:
+    def _penalize(self, penalty: float, number: int, logits: Tensor) -> Tensor:
         """Keskar et al. 2019, with transformers' care for signs."""
-        if self._seen is None:
+        if not self._seen:
             return logits
         less = torch.where(logits < 0, logits * penalty, logits / penalty)
-        return torch.where(self._seen[..., :-1], less, logits)
+        return torch.where(self._seen[number][..., :-1], less, logits)
 
     def _postpone(self, least: int, ends: Tensor, logits: Tensor) -> Tensor:
         """Forbid an end before `least` tokens."""

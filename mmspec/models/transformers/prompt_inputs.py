@@ -42,12 +42,13 @@ def process_questions(
     kind = type(processor).__name__
     if getattr(processor, "chat_template", None) is None:
         raise InputError(f"{kind} has no chat template; set processor.chat_template")
-    unknown = {"token_type_ids"} - {*inspect.signature(type(model).forward).parameters}
+    # not taken by all models; and of training
+    unknown = {"token_type_ids"} - {*inspect.signature(type(model).forward).parameters} | {"labels"}
     try:
         return {
             name: value.to(model.device, model.dtype if value.is_floating_point() else None)
             for name, value in _laid_out(processor, pictures, questions).items()
-            if name not in unknown  # tokenizers give them to models that take none, too
+            if name not in unknown  # processors give them unasked
         }
     except torch.OutOfMemoryError:
         raise

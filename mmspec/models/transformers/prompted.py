@@ -163,6 +163,9 @@ class PromptedDecoder(CausalDecoder):
         """
         embedded = inputs.pop("inputs_embeds", None)
         positions = self._placed(mask, inputs.pop("position_ids", None))
+        kinds = inputs.get("mm_token_type_ids")
+        if kinds is not None and not bool(kinds.any()):  # all of it is text
+            del inputs["mm_token_type_ids"]
         if _PICTURES & inputs.keys():
             raise InputError(
                 f"{type(self.model).__name__} is none of the models whose pictures speculation "

@@ -198,9 +198,9 @@ class WanClips:
         except (KeyError, TypeError, ValueError) as error:
             raise InputError("this is no snapshot of a clip") from error
         for what, mine in self._made_by().items():
-            if made.get(what) != mine:
+            if (theirs := made.get(what, mine)) != mine:  # earlier versions told fewer
                 raise InputError(
-                    f"the snapshot is of clips of another {what}: {made.get(what)}, not {mine}"
+                    f"the snapshot is of clips of another {what}: {theirs}, not {mine}"
                 )
         self._caches[row].restore(snapshot)
         waiting = snapshot.get("waiting")
@@ -223,6 +223,9 @@ class WanClips:
             "steps": list(self.sampler.steps),
             "shift": self.sampler.shift,
             "guidance": self.sampler.guidance_scale,
+            "renoise": self.sampler.renoise,
+            "context noise": self.model.config.context_noise,
+            "sample frames": self.model.config.sample_frames,
         }
 
     def _pending(self, row: int) -> Tensor | None:

@@ -27,6 +27,8 @@ from .transformer import WanTransformer
 
 HEAD_DIM = 128  # of every released size
 CLASSES = ("WanModel", "CausalWanModel", "WanTransformer")  # whose folders have these tensor names
+_COUNTED = ("local_attn_size", "sink_size")  # of a causal folder's window, in frames
+FRAMES = inspect.signature(WanTransformer.__init__).parameters["num_frame_per_block"].default
 WRAPPERS = re.compile(r"_(fsdp|checkpoint)_wrapped_module\.")  # that training leaves in names
 
 
@@ -51,6 +53,9 @@ def load_wan(
         weights = {WRAPPERS.sub("", name): value for name, value in weights.items()}
         weights = {name.removeprefix("model."): value for name, value in weights.items()}
     config = {**_sizes(weights, path), **told, **options}
+    local, sink = (config.pop(name, None) or 0 for name in _COUNTED)
+    if local > 0 and "window" not in options:
+        config |= _window(local, sink, config.get("num_frame_per_block", FRAMES), path)
     build: Callable[[], WanTransformer] = partial(WanTransformer, **config)
     return cast(load_strict(build_empty(build, weights, path, "Wan"), weights, path), dtype)
 
@@ -62,8 +67,19 @@ def _folder_config(path: Path) -> dict[str, Any]:
         raise InputError(f"{path} holds a {kind}; the original layout is that of a WanModel")
     if task != "t2v":
         raise InputError(f"{path} holds a model for {task}; text-to-video (t2v) only")
-    known = inspect.signature(WanTransformer.__init__).parameters
+    known = {*inspect.signature(WanTransformer.__init__).parameters, *_COUNTED}
     return {name: value for name, value in config.items() if name in known}
+
+
+def _window(local: int, sink: int, per: int, path: Path) -> dict[str, int]:
+    """The window of a causal folder, which counts frames and the block itself, in blocks."""
+    blocks = (local - sink) // per - 1
+    if local % per or sink % per or blocks < 1:
+        raise InputError(
+            f"{path}: local_attn_size {local} and sink_size {sink} are no whole blocks of {per} "
+            "frames; give window= and sink= in blocks"
+        )
+    return {"window": blocks, "sink": sink // per}
 
 
 def _sizes(weights: dict[str, Tensor], path: Path) -> dict[str, Any]:

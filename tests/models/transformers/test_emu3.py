@@ -275,6 +275,17 @@ def test_sampling_keeps_the_layout(pipe):
     assert torch.allclose(laws.sum(-1), torch.ones(3, ROWS * COLUMNS), atol=1e-5)
 
 
+def test_groups_of_near_codes(pipe):
+    """Tokens that the layout forces are no codes, and near to none."""
+    pipe.enable_speculation(SpecConfig("gsd", window=6, group_distance=0.5))
+    try:
+        codes = draw(pipe, temperature=1.0).images
+    finally:
+        pipe.disable_speculation()
+    assert codes.shape == (len(PROMPTS), ROWS * COLUMNS)
+    assert int(codes.max()) < CODES
+
+
 @pytest.mark.parametrize("method", ["draft", "tree", "dynamic-tree"])
 def test_a_drafter_of_the_family(pipe, tmp_path, method):
     """A smaller model drafts; both are saved and loaded again."""

@@ -314,3 +314,15 @@ OWN_WAY = {"hrm_text", "whisper"}
 )
 def test_every_class_that_is_taken_is_exact(kind):
     check(kind, "token-recycling")
+
+
+def test_kinds_of_plain_text():
+    """Processors of models that see say of every token that it is text."""
+    model = tiny("llama", torch.float64)
+    decoder, ids = probed(model), torch.tensor([[5, 3, 7, 9]])
+    mask, kinds = torch.ones_like(ids, dtype=torch.bool), torch.zeros_like(ids)
+    prompt = decoder.prompt(ids, mask, 4, mm_token_type_ids=kinds)
+    assert torch.equal(prompt.embedded, decoder.prompt(ids, mask, 4).embedded)
+    kinds[0, 1] = 1
+    with pytest.raises(InputError, match="mm_token_type_ids"):
+        decoder.prompt(ids, mask, 4, mm_token_type_ids=kinds)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -137,3 +138,10 @@ def test_what_can_not_be_foreseen():
     with pytest.raises(InputError, match="the cache has room for 12 blocks"):
         clips.foresee(0, noise(1)[0], noise(2))
     assert clips.blocks(0) == 11
+
+
+@torch.no_grad()
+def test_another_rule_of_noise_does_not_go_on():
+    kept = begin(SAMPLERS[0], WINDOWS[0]).snapshot(0)
+    with pytest.raises(InputError, match=r"of another renoise: 1\.0, not 0\.0"):
+        begin(replace(SAMPLERS[0], renoise=0.0), WINDOWS[0]).restore(0, kept)

@@ -180,6 +180,22 @@ def test_folders_of_other_models(folder):
             load_wan(folder)
 
 
+def test_the_window_of_a_causal_folder(folder):
+    """It counts frames, and the block itself: one in front, one at the beginning, its own."""
+    told = {**TOLD, "_class_name": "CausalWanModel", "local_attn_size": 9, "sink_size": 3}
+    file = folder / "config.json"
+    file.write_text(json.dumps(told))
+    model = load_wan(folder)
+    assert (model.window.blocks, model.window.sink) == (1, 1)
+    model = load_wan(folder, window=4)
+    assert (model.window.blocks, model.window.sink) == (4, 0)
+    file.write_text(json.dumps({**told, "local_attn_size": -1, "sink_size": 0}))
+    assert load_wan(folder).window.blocks is None
+    file.write_text(json.dumps({**told, "local_attn_size": 8}))
+    with pytest.raises(InputError, match="no whole blocks of 3 frames"):
+        load_wan(folder)
+
+
 def test_checkpoint_that_does_not_fit(causal):
     path, plain = causal
     del plain["model.blocks.1.cross_attn.norm_k.weight"]

@@ -12,7 +12,7 @@ from typing import Any
 
 from ....errors import InputError
 from ..published.eagle3 import Eagle3Network
-from ..published.head import BORROWS, PublishedHead
+from ..published.head import BORROWS, FIT, PublishedHead
 from ..published.rotary import HeadRotary
 from ..published.vocabulary import DraftVocabulary
 from .files import HeadFiles
@@ -25,6 +25,7 @@ _NAMES = (
 )
 MASKS = ("mask_token_id", "pard_token", "ptd_token_id")  # of P-EAGLE's writers
 MAP = ("d2t", "t2d")
+LAYERS = "eagle_aux_hidden_state_layer_ids"
 OFFICIAL = {"LlamaForCausalLM", "LlamaEagle3DraftModel"}  # the authors' and NeMo's
 SPECFORGE = {
     "LlamaForCausalLMEagle3",
@@ -133,18 +134,24 @@ def _block(config: Mapping[str, Any], own: Mapping[str, Any]) -> int:
 
 
 def layer_ids(files: HeadFiles, count: int) -> tuple[int, ...] | None:
-    """The hidden states that are fused, where the configuration says; None: it is silent."""
+    """The hidden states that are fused, where the configuration says; None: it is silent.
+
+    Layers are named by what goes into them; in `eagle_config`, SpecForge names them by what comes
+    out, and NVIDIA's ModelOpt, whose `eagle_config` says more, by what goes in.
+    """
     inner = files.config.get("eagle_config") or {}
-    ids = files.config.get("eagle_aux_hidden_state_layer_ids") or inner.get(
-        "eagle_aux_hidden_state_layer_ids"
-    )
-    ids = ids or None
+    ids: list[int] | None = files.config.get(LAYERS) or inner.get(LAYERS) or None
+    if ids is not None and not files.config.get(LAYERS):
+        wrote = "LlamaForCausalLMEagle3" in (files.config.get("architectures") or ())
+        # heads that were trained here were written otherwise once
+        if wrote and {*inner} <= {LAYERS, "use_aux_hidden_state"} and FIT not in files.config:
+            ids = [number + 1 for number in ids]
     if ids is None and count == 3:
         return None
     if ids is None:
         raise InputError(
             f"{files.folder}: fc joins {count} hidden states, and config.json does not say which; "
-            "name them in eagle_aux_hidden_state_layer_ids"
+            f"name them in {LAYERS}"
         )
     if len(ids) != count:
         raise InputError(

@@ -8,8 +8,6 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import torch
-
 from ....errors import InputError
 from ..published.head import PublishedHead
 from ..published.medusa import MedusaNetwork
@@ -50,7 +48,7 @@ def read_medusa(files: HeadFiles) -> PublishedHead:
     vocabulary = None
     if chosen is not None:
         vocab = _target_vocabulary(files, len(chosen), vocab)
-        vocabulary = DraftVocabulary(chosen.long() - torch.arange(len(chosen)), vocab)
+        vocabulary = DraftVocabulary.of(chosen, vocab)
     return PublishedHead(
         network,
         "medusa",

@@ -81,7 +81,7 @@ class NewHead:
         end = self.target.generation_config.eos_token_id
         counts[torch.tensor(end if end is not None else [], dtype=torch.long)] = torch.inf
         ids = counts.argsort(descending=True, stable=True)[:count].sort().values
-        return DraftVocabulary(ids - torch.arange(count), size)
+        return DraftVocabulary.of(ids, size)
 
     def output_of(self, own: DraftVocabulary | None) -> Tensor:
         """Rows `[Vd, Ht]` of the target's output layer for the tokens that a head drafts."""

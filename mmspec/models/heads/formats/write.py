@@ -28,6 +28,7 @@ from ..published.medusa import MedusaNetwork
 from ..published.mtp import MtpNetwork
 from ..published.sizes import HeadSizes
 from ..published.specvlm import SpecVlmNetwork
+from .eagle3 import LAYERS
 from .files import Layout
 from .hydra import dropped
 from .medusa import medusa_layout
@@ -172,13 +173,11 @@ def _eagle3(head: PublishedHead, verifier: dict[str, Any]) -> Layout:
             if official
             else "LlamaForCausalLMEagle3"
         ],
-        "eagle_config": {
-            "use_aux_hidden_state": True,
-            "eagle_aux_hidden_state_layer_ids": None if head.reads is None else list(head.reads),
-        },
     }
-    if head.reads is None:
-        del config["eagle_config"]
+    if head.reads is not None:  # by what goes into layers for vLLM, by what comes out for SGLang
+        config[LAYERS] = list(head.reads)
+        outputs = [number - 1 for number in head.reads]
+        config["eagle_config"] = {"use_aux_hidden_state": True, LAYERS: outputs}
     if not network.norm_logits:
         raise InputError("no layout of EAGLE-3 says that the output layer reads it raw")
     if not parallel:
@@ -265,7 +264,7 @@ def _speculators(head: PublishedHead, verifier: dict[str, Any]) -> Layout:
         if not network.norm_logits:
             raise InputError("speculators has no head whose output layer reads un-normed states")
         config = _eagle3_switches(head)
-        config["eagle_aux_hidden_state_layer_ids"] = head.reads and list(head.reads)
+        config[LAYERS] = head.reads and list(head.reads)
         if parallel:
             config["mask_token_id"] = network.mask_token_id
         else:

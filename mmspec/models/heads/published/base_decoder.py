@@ -48,7 +48,7 @@ class PublishedDecoder:
         check_layers(target)
         head.meet(target.model)
         self.head, self.target, self.network = head, target, head.network
-        self.reads = head.reads_of(target.model.config.get_text_config().num_hidden_layers)
+        self.reads = head.taken_of(target.model.config.get_text_config().num_hidden_layers)
         self.layers = list(getattr(head.network, "layers", ()))
         self.dim = head.target_size
         own = head.embeddings

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from ....errors import InputError
+from ...decoders import UNNORMED
 from ..columns import Columns
 from ..fit import TargetFit
 from .correction import DominoHead, MarkovHead
@@ -56,7 +57,7 @@ class PublishedHead(nn.Module):
         target_size: width of the target's hidden states.
         reads: the target's hidden states that it joins, numbered as transformers'
             `hidden_states`: 0 is the embeddings, k the output of layer k - 1. Empty: the last one,
-            behind the final norm. None: the files do not say; see `reads_of`.
+            behind the final norm. None: the files do not say; see `reads_of` and `taken_of`.
         rotary: its positions; None: it has no attention.
         vocabulary: the target's ids of its own; None: they are the same.
         vocab_size: of the target, where the files say; None: they do not.
@@ -146,6 +147,13 @@ class PublishedHead(nn.Module):
         read.
         """
         return (2, layers // 2, layers - 3) if self.reads is None else self.reads
+
+    def taken_of(self, layers: int) -> tuple[int, ...]:
+        """The same as a decoder numbers them: EAGLE-3 takes the last one in front of the norm."""
+        reads = self.reads_of(layers)
+        if not isinstance(self.network, Eagle3Network):
+            return reads
+        return tuple(UNNORMED if number == layers else number for number in reads)
 
     def meet(self, target: PreTrainedModel) -> None:
         """Check that the head fits `target`, and take from it what its files leave out.

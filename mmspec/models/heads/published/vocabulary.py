@@ -18,12 +18,13 @@ class DraftVocabulary:
 
     Raises:
         InputError: the map is unfilled, leaves the target's vocabulary, names a token twice, or
-            `t2d` says otherwise.
+            `t2d` says otherwise. Zeros may be a map of the target's first tokens: `t2d` says so.
     """
 
     def __init__(self, d2t: Tensor, size: int, t2d: Tensor | None = None) -> None:
         own = len(d2t)
-        if own < size and not bool(d2t.any()):
+        first = t2d is not None and torch.equal(t2d.bool().cpu(), torch.arange(size) < own)
+        if own < size and not bool(d2t.any()) and not first:
             raise InputError(
                 f"the draft head's vocabulary map d2t is unfilled: {own} zeros for a vocabulary of "
                 f"{size}; export the head again with its map"
@@ -39,6 +40,13 @@ class DraftVocabulary:
             drafts[self.ids] = True
             if t2d.shape != drafts.shape or not torch.equal(t2d.bool(), drafts):
                 raise InputError("the draft head's t2d and d2t name different tokens")
+
+    @classmethod
+    def of(cls, ids: Tensor, size: int) -> DraftVocabulary:
+        """The vocabulary of the target's tokens `ids [Vd]`, in this order."""
+        drafts = torch.zeros(size, dtype=torch.bool, device=ids.device)
+        drafts[ids.long().clamp(0, size - 1)] = True
+        return cls(ids.long() - torch.arange(len(ids), device=ids.device), size, drafts)
 
     def scatter(self, logits: Tensor) -> Tensor:
         """Logits `[…, V]` over the target's tokens; a law has 0 where the head drafts none.

@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from mmspec.errors import InputError
+from mmspec.models.decoders import UNNORMED
 from mmspec.models.heads.formats.files import HeadFiles
 from mmspec.models.heads.formats.registry import read_head
 from mmspec.models.heads.published.attention import masked_attention
@@ -313,6 +314,43 @@ def test_vispec(tmp_path):
     out = net.imadpt(pictures, real)
     same(out[0], naive.adapter(tensors, pictures[0]))
     same(out[1], naive.adapter(tensors, pictures[1, :3]))
+
+
+def test_layers_of_eagle3_are_named_by_what_goes_in_or_comes_out(tmp_path):
+    """SpecForge hooks what layers give; ModelOpt, which says more, names what they read."""
+    told = {"use_aux_hidden_state": True, "eagle_aux_hidden_state_layer_ids": [1, 46, 90]}
+
+    def reads(name, **config):
+        return loaded(folders.eagle3(tmp_path / name, **config)[0]).reads
+
+    assert reads("specforge", eagle_config=told) == (2, 47, 91)
+    assert reads("modelopt", eagle_config={**told, "use_last_layernorm": True}) == (1, 46, 90)
+    both = {"eagle_config": told, "eagle_aux_hidden_state_layer_ids": [2, 47, 91]}
+    assert reads("both", **both) == (2, 47, 91)
+    assert reads("silent", eagle_config={"use_aux_hidden_state": True}) is None
+
+
+def test_eagle3_takes_the_last_state_in_front_of_the_final_norm(tmp_path):
+    """As vLLM and SGLang hand it over; DFlash's authors take transformers' own, behind it."""
+    told = {"eagle_aux_hidden_state_layer_ids": [1, 2, 4]}
+    head = loaded(folders.eagle3(tmp_path / "eagle3", **told)[0])
+    assert (head.reads_of(4), head.taken_of(4)) == ((1, 2, 4), (1, 2, UNNORMED))
+    assert head.taken_of(5) == (1, 2, 4)
+    block = loaded(folders.dflash(tmp_path / "dflash")[0])
+    last = max(block.reads)
+    assert block.taken_of(last) == block.reads
+
+
+def test_a_map_of_the_targets_first_tokens_is_a_map(tmp_path):
+    """Their offsets are zeros, as those of a map that nobody filled."""
+    first = torch.arange(V) < folders.VD
+    folder, config, tensors = folders.eagle3(tmp_path / "head")
+    folders.write(folder, config, {**tensors, "d2t": torch.zeros(folders.VD).long(), "t2d": first})
+    assert loaded(folder).vocabulary.ids.tolist() == [*range(folders.VD)]
+    tensors = {"token_map": torch.arange(4), "blocks.0.layers.0.weight": rand(H, H)}
+    tensors |= {"lm_heads.0.weight": rand(4, H)}
+    folders.write(tmp_path / "medusa", {"num_heads": 1, "vocab_size": V}, tensors)
+    assert loaded(tmp_path / "medusa").vocabulary.ids.tolist() == [0, 1, 2, 3]
 
 
 def test_what_is_wrong_with_a_file_is_said_in_one_line(tmp_path):
