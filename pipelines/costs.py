@@ -16,6 +16,7 @@ from ..models.mar.denoiser import HeadDenoiser
 from ..models.mar.iterations import MarPlan
 
 _STEPS, _REPEATS = 4, 3  # of a head whose steps are timed
+_ENOUGH = 0.2  # seconds of timed calls, after which a few will do
 _MEASURED = (1, 2, 3, 5, 9, 17, 33, 65, 129, 257)  # new tokens a row; between them: a line
 
 
@@ -71,7 +72,9 @@ class Costs:
 
     def _measured(self, model: GuidedDecoder, tokens: int) -> float:
         key = (len(model.prefix), tokens)
-        return self._once(model.decoder, key, lambda: model.seconds_per_call(tokens))
+        return self._once(
+            model.decoder, key, lambda: model.seconds_per_call(tokens, enough=_ENOUGH)
+        )
 
     def _once(self, of: object, key: tuple[int, int], measure: Callable[[], float]) -> float:
         known = self._seconds.setdefault(of, {})

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from heapq import heapreplace
 from typing import Any, get_args
 
+import torch.nn.functional as F
 from torch import Tensor
 
 from ..draft.feature.feature_model import EagleDrafter, FeatureModel
@@ -58,9 +60,18 @@ def token_offers(
         "stride": lambda: grid.stride,
         **more,
     }
+    if "codebook" in more:
+        offers["codebook"] = lambda: token_vectors(more["codebook"](), vocab_size)
     if isinstance(model, FeatureModel):
         offers["feed"] = lambda: partial(EagleDrafter, model)
     return offers
+
+
+def token_vectors(codes: Tensor | None, vocab_size: int) -> Tensor | None:
+    """Vectors `[V, C]` of all tokens: those of the codes, and NaN for what a layout forces."""
+    if codes is None:
+        return None
+    return F.pad(codes, (0, 0, 0, vocab_size - len(codes)), value=math.nan)
 
 
 def nearest_codes(

@@ -18,6 +18,7 @@ from transformers.generation.stopping_criteria import (
 
 from ..engine.draft import Context
 from ..engine.protocols import Stop
+from ..engine.stats import SpecStats
 from ..errors import InputError
 from ..models.transformers.read_texts import ReadTexts, of_one_row
 
@@ -121,17 +122,24 @@ class WritesOn:
         return max(self._over.values()) if len(self._over) == self.rows else None
 
 
-def cut(context: Context, stop: Stop | None) -> None:
+def common_width(stop: Stop | None) -> int | None:
+    """Tokens of every row of a batch without an end token; None: it has one, or is not over."""
+    return stop.width if isinstance(stop, WritesOn) else None
+
+
+def cut(context: Context, stop: Stop | None, stats: SpecStats) -> None:
     """Take back what rows of a batch without an end token have written while others were not over.
 
     Args:
         context: of a generation that is over.
-        stop: of the generation.
+        stop, stats: of the generation.
     """
-    width = stop.width if isinstance(stop, WritesOn) else None
+    width = common_width(stop)
     if width is not None:
         context.base = [min(base, width) for base in context.base]
         context.lengths = context.lengths.clamp_max(width)
+        for counts in (stats.emitted, stats.accepted):
+            counts[:] = [min(count, width) for count in counts]
 
 
 class StopCriteria:

@@ -144,6 +144,9 @@ def measure_online(
 ) -> OnlineRecord:
     """Answer all prompts, one at a time, by each drafter; the head is left as it was.
 
+    The first prompt is answered once before, so that what is built once counts for no drafter of
+    the head. The table would learn from it, and builds its own.
+
     Args:
         pipe: a pipeline of answers.
         config: a method with one of its heads.
@@ -169,6 +172,9 @@ def measure_online(
         lessons,
         environment(pipe.device),
     )
+    with _as_it_was(pipe, heads[config.method]):
+        pipe.enable_speculation(config)
+        _answer(pipe, Run(config.method), asked[0], call, seed, None, lessons)
     first: list[list[int]] = []
     for name, how in ((FROZEN, config), (LEARNING, config), (TABLE, SCEPTIC)):
         learner = None

@@ -56,10 +56,17 @@ class ModelDrafter:
             draft-length policy's `more`); one synchronization a token. None: all that may. A model
             with an `estimate [B]` that the token of its last law stands tells that in their place.
             Rows in which a model is `full` draft nothing.
+        greedy: the output is greedy. Then the likeliest token of each law is drafted, without
+            chance; a model whose laws are not point masses still tells by them how sure it is.
     """
 
-    def __init__(self, model: TokenModel, more: Callable[[Tensor], Tensor] | None = None) -> None:
-        self.model, self.more = model, more
+    def __init__(
+        self,
+        model: TokenModel,
+        more: Callable[[Tensor], Tensor] | None = None,
+        greedy: bool = False,
+    ) -> None:
+        self.model, self.more, self.greedy = model, more, greedy
         self._known: list[int] = []  # per row, positions before this one are in the model's cache
 
     def start(self, context: Context) -> None:
@@ -100,8 +107,7 @@ class ModelDrafter:
 
     def _drawn(self, law: Tensor, coins: RoundCoins, number: int) -> Tensor:
         """Tokens `[B]` of laws `[B, V]`; of a point mass without a coin."""
-        greedy = getattr(getattr(self.model, "warp", None), "greedy", False)
-        if greedy and self.more is None:  # who asks for more may have mended the law
+        if self.greedy or getattr(getattr(self.model, "warp", None), "greedy", False):
             return law.argmax(-1)
         return coins.draw(law, number)
 

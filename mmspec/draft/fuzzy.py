@@ -28,7 +28,7 @@ class FuzzyDrafter(ModelDrafter):
         model: the draft model.
         fuzzy: given a number of layers, surrounds calls in which groups of so many are fuzzy.
         fuzzy_layers: layers of a group.
-        more: see `ModelDrafter`.
+        more, greedy: see `ModelDrafter`.
 
     Raises:
         InputError: the draft model has layers that can't be fuzzy.
@@ -40,8 +40,9 @@ class FuzzyDrafter(ModelDrafter):
         fuzzy: Callable[[int], AbstractContextManager[None]],
         fuzzy_layers: int = 4,
         more: Callable[[Tensor], Tensor] | None = None,
+        greedy: bool = False,
     ) -> None:
-        super().__init__(model, more)
+        super().__init__(model, more, greedy)
         self.fuzzy, self.size = fuzzy, fuzzy_layers
         with fuzzy(fuzzy_layers):
             pass

@@ -44,7 +44,7 @@ class JoinedDrafter(ModelDrafter):
         table_lives: begin with the runs of earlier texts, too.
         prompt: tokens `[N, P]` in front of every sample's output, -1 where there is none; None:
             unknown.
-        more: see `ModelDrafter`.
+        more, greedy: see `ModelDrafter`.
     """
 
     def __init__(
@@ -55,8 +55,9 @@ class JoinedDrafter(ModelDrafter):
         table_lives: bool = False,
         prompt: Tensor | None = None,
         more: Callable[[Tensor], Tensor] | None = None,
+        greedy: bool = False,
     ) -> None:
-        super().__init__(model, more)
+        super().__init__(model, more, greedy)
         self.runs = runs if run_cache else None
         self.run_cache, self.table_lives, self.prompt = run_cache, table_lives, prompt
         self.caches: list[RunCache] = []  # by row, if anything is joined

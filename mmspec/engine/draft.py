@@ -291,13 +291,19 @@ class Scores:
             raise ContractError("this rule judges by a reward, and none was asked")
         return self.laws.frames
 
-    def undefined(self) -> Tensor:
-        """True for rows `[B]` with a law that the target can't give."""
+    def undefined(self, accepted: Tensor) -> Tensor:
+        """True for rows `[B]` with a law that the target can't give.
+
+        Of vectors, a law up to the one behind the first `accepted [B]` nodes: what fell may be no
+        input of the target.
+        """
         if isinstance(self.laws, Rewards):  # what no reward judges is rejected
             frames = self.laws.frames
             return torch.zeros(len(frames), dtype=torch.bool, device=frames.device)
         if isinstance(self.laws, Gaussian):
-            return ~(self.laws.mean + self.laws.std).sum((1, 2)).isfinite()
+            wrong = ~(self.laws.mean + self.laws.std).isfinite().all(-1)  # [B, N + 1]
+            places = torch.arange(wrong.shape[1], device=wrong.device)
+            return (wrong & (places <= accepted[:, None])).any(1)
         return self.laws[..., 0].sum(1).isnan()  # such a law has no numbers at all
 
     def at_nodes(self, draft: Draft) -> Tensor:

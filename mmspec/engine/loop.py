@@ -156,7 +156,7 @@ def advance(
         positions = positions.view(-1, width, *[1] * len(shape)).expand(-1, -1, *shape)
     context.tokens.scatter_(1, positions, verdict.emitted)
     lengths = context.lengths + counts
-    undefined = scores.undefined()
+    undefined = scores.undefined(verdict.accepted)
     faulty = none if draft.faulty is None else draft.faulty
     guessed = none if verdict.guessed is None else verdict.guessed
     # what stands is no prefix: it says nothing of how far a draft may go

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -27,6 +27,11 @@ class Warp:
     def greedy(self) -> bool:
         """True if its laws are point masses, on the largest logit."""
         return self.temperature == 0
+
+    @property
+    def soft(self) -> Warp:
+        """The warpers of the law that a greedy output takes the largest of; else these."""
+        return replace(self, temperature=1.0) if self.greedy else self
 
     def __call__(self, logits: Tensor) -> Tensor:
         """Probabilities of the same shape `[..., V]`, in at least float32."""

@@ -212,6 +212,8 @@ class Length(Part):
             policy's, by its option `max_draft_tokens`. Trees always have their own.
         watches: it looks at the tokens of a draft model as they are drafted.
         recalls: it goes by the laws or the tokens of earlier drafts.
+        soft: it asks how sure a draft model is. At temperature 0 that is told by the law whose
+            likeliest token is drafted.
         switches: for each call it is chosen how far, or plain decoding.
         tokens: what it has figures for.
     """
@@ -219,6 +221,7 @@ class Length(Part):
     depth: Literal["drafter", "window", "own"] = "drafter"
     watches: bool = False
     recalls: bool = False
+    soft: bool = False
     switches: bool = False
     tokens: tuple[Tokens, ...] = ("ids",)
     kind: ClassVar[str] = "length"

@@ -151,6 +151,11 @@ class ResolvedConfig:
         return any(options.ranks for _, options in (*self.drafters, *inner))
 
     @property
+    def soft_drafts(self) -> bool:
+        """True if drafts take laws at temperature 0, too, where point masses would say less."""
+        return self.ranks or (self.length.soft and self.asks.watched)
+
+    @property
     def merged(self) -> bool:
         """True if several drafters make one tree."""
         return "merge" in self.options

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
-from PIL import Image
+from PIL import ExifTags, Image
 
 from ..picture import open_picture
 
@@ -167,9 +167,11 @@ def batches(count: int, size: int) -> Iterator[slice]:
 
 
 def sizes(images: Images) -> list[tuple[int, int]]:
-    """`(width, height)` of each picture."""
+    """`(width, height)` of each picture, as it is seen: turned, where its EXIF says so."""
     if isinstance(images, Sequence):
-        return [image.size for image in images]
+        turned = [image.getexif().get(ExifTags.Base.Orientation, 1) >= 5 for image in images]
+        pairs = zip(images, turned, strict=True)
+        return [one.size[::-1] if on_side else one.size for one, on_side in pairs]
     return [(images.shape[-1], images.shape[-2])] * len(images)
 
 

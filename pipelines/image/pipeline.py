@@ -41,7 +41,8 @@ from ..base import SpeculativePipeline, check_captioned, check_same
 from ..device_map import placement
 from ..model_folders import locate
 from ..output import ImageStats
-from .token_pipeline import Drawing, TokenImagePipeline
+from .drawing import Drawing
+from .token_pipeline import TokenImagePipeline
 from .transformers_pipeline import TransformersImagePipeline
 
 _SAME = ("vocab_size", "model_type", "cls_token_num", "caption_dim", "num_classes")
@@ -166,12 +167,9 @@ class ImagePipeline(TokenImagePipeline):
             upsampler = LatentUpsampling(self.upsampler, self.vq_model.quantize.codebook())
         scale = None if drawing.scale is None else options.draft_guidance
         warp = replace(drawing.warp, temperature=options.draft_temperature)
-        told = drawing.condition
-        if drawing.uncaptioned:  # every network has learned its own
-            told = family.uncaptioned(told)
         # coins of their own: the target's must not have been seen before they judge
         seeds = [seed + _OTHER for seed in drawing.seeds]
-        asked = replace(drawing, condition=told, scale=scale, warp=warp, grid=small, seeds=seeds)
+        asked = replace(drawing, scale=scale, warp=warp, grid=small, seeds=seeds)
 
         def picture() -> Tensor:
             drawn, over = ImageStats(), lambda _: self.interrupt

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Literal
 
@@ -23,6 +23,7 @@ from ...engine.accept.unverified import UnaskedTarget
 from ...engine.coins import ProductionCoins
 from ...engine.draft import Context
 from ...engine.length.constant import ConstantLength
+from ...engine.length.guard import Guard
 from ...engine.loop import run
 from ...engine.protocols import Engine, Target
 from ...engine.warp import Warp
@@ -46,30 +47,9 @@ from ..memory import within_budget
 from ..output import ImageOutput, ImageStats
 from ..parts import finish, nearest_codes, pruning, token_offers
 from ..prompts import Labels, check_between, check_sampling, negatives, told
+from .drawing import Drawing
 
 OutputType = Literal["pil", "np", "pt", "tokens"]
-
-
-@dataclass(frozen=True)
-class Drawing:
-    """Inputs of one generation, for any network that takes part in it.
-
-    Attributes:
-        condition, mask: what the prompts say `[R, T, …]`, see `ImageModel.condition`.
-        scale: guidance; None: no unconditional rows.
-        warp: the warpers.
-        grid: the picture's tokens.
-        seeds: of the rows.
-        uncaptioned: the unconditional rows are told what the network learned as "no caption".
-    """
-
-    condition: Tensor
-    mask: Tensor
-    scale: float | None
-    warp: Warp
-    grid: TokenGrid
-    seeds: list[int]
-    uncaptioned: bool = False
 
 
 class TokenImagePipeline(SpeculativePipeline):
@@ -84,9 +64,7 @@ class TokenImagePipeline(SpeculativePipeline):
 
     def __init__(self, declared: Mapping[str, Any]) -> None:
         super().__init__(declared)
-        self._costs = Costs()
-        self._near = Neighbours()
-        self._living = LivingTables()
+        self._costs, self._near, self._living = Costs(), Neighbours(), LivingTables()
 
     @property
     def class_count(self) -> int | None:
@@ -164,8 +142,7 @@ class TokenImagePipeline(SpeculativePipeline):
         network = self.drafter if config.drafter_only else network
         rows = len(captions) * num_images_per_prompt
         seeds = row_seeds(generator, rows)
-        stats = ImageStats()
-        self.interrupt = False
+        stats, self.interrupt = ImageStats(), False
 
         with stats.phase("encode"):
             negative = negatives(negative_prompt, captions)
@@ -180,7 +157,7 @@ class TokenImagePipeline(SpeculativePipeline):
         drawing = Drawing(condition, mask, scale, warp, grid, seeds, uncaptioned)
         stats.method, limit = config.method, grid.length
         with self._repacked(network, config), self.progress_bar(total=limit * rows) as bar:
-            engine = self._engine(network, drawing, config, stats)
+            engine = self._engine(network, drawing, config, stats, self.switch.guard)
             if self.on_engine is not None:
                 self.on_engine(engine)
             stats.contract = config.contract_of(engine.rule.contract)
@@ -227,7 +204,7 @@ class TokenImagePipeline(SpeculativePipeline):
         condition, mask = family.condition(prompt, None, guidance_scale != 1, grid)
         scale = guidance_scale if guidance_scale != 1 else None
         warp = Warp(temperature, family.top_k if top_k is None else top_k, top_p)
-        drawing = Drawing(condition, mask, scale, warp, grid, seeds=[])
+        drawing = Drawing(condition, mask, scale, warp, grid, [], scale is not None)
         model = self._guided(self.drafter if of_drafter else network, drawing, 1, weights)
         model.start(len(prompt))
         if not grid.free:
@@ -236,7 +213,12 @@ class TokenImagePipeline(SpeculativePipeline):
         return laws if grid.free else laws[:, grid.forced < 0]
 
     def _engine(
-        self, network: nn.Module, drawing: Drawing, config: ResolvedConfig, stats: ImageStats
+        self,
+        network: nn.Module,
+        drawing: Drawing,
+        config: ResolvedConfig,
+        stats: ImageStats,
+        guard: Guard | None = None,
     ) -> Engine:
         grid, warp, family = drawing.grid, drawing.warp, self.image_model(network)
         vocab, stride = family.vocab_size, grid.stride
@@ -244,16 +226,19 @@ class TokenImagePipeline(SpeculativePipeline):
         most = config.draft_size(stride).most_read + beyond
         target = self._guided(network, drawing, most, config.weights)
         model: GuidedDecoder | None = None
+        asked = replace(drawing, warp=warp.soft) if config.soft_drafts else drawing
         for part, weights in (("drafter", config.config.draft_weights), ("row_drafter", None)):
             if part in config.needs:
-                model = self._guided(self.components[part], drawing, most, weights)
+                model = self._guided(self.components[part], asked, most, weights)
         for part, kind in (("eagle", EagleModel), ("dflash", DFlashModel)):
             if part in config.needs:
-                model = kind(self.head(part, target.decoder), target)
+                model = kind(self.head(part, target.decoder), target, warp=asked.warp)
         if judged := "judge" in config.needs:
             target.watch()
         config = within_budget(config, target, model, vocab, stride, beyond=beyond)
-        rounded = RoundedCopy(self._rounded(network, config), target) if config.rounds else None
+        rounded = None
+        if config.rounds:
+            rounded = RoundedCopy(self._rounded(network, config), target, asked.warp)
         config.check_layers(target.layers)
         offers = token_offers(
             target,
@@ -278,7 +263,7 @@ class TokenImagePipeline(SpeculativePipeline):
         if not (grid.free or config.own_layers or config.rounds):  # which know what is forced
             drafter = GridDrafter(drafter, grid.forced)
         turns = config.of(LocalOptions)
-        soft = replace(warp, temperature=1.0) if config.rule.soft and not warp.temperature else None
+        soft = warp.soft if config.rule.soft and warp.greedy else None
         judge: Target = TokenTarget(target, stride, turns.local_turns, turns.local_window, soft)
         if config.unverified:  # a drafter that fails has nobody to stand in for it
             judge, length = UnaskedTarget(), ConstantLength(grid.length)
@@ -286,7 +271,7 @@ class TokenImagePipeline(SpeculativePipeline):
             drafter = GuardedDrafter(drafter, vocab, config.draft_size(stride).most_drafted)
         coins = ProductionCoins(drawing.seeds, self.device)
         parts = pruning(judge, rule), drafter, rule, length, coins
-        return watched(Engine(*parts), self.switch.guard)
+        return watched(Engine(*parts), guard)
 
     def head(self, name: str, target: Any) -> Any:
         """The component "eagle", "dflash", "spatial" or "judge", on hidden states of a decoder."""
@@ -302,11 +287,13 @@ class TokenImagePipeline(SpeculativePipeline):
         self, network: nn.Module, drawing: Drawing, scratch: int, weights: str | None = None
     ) -> GuidedDecoder:
         """A network with a cache of its own, under guidance and warpers."""
-        grid = drawing.grid
+        grid, family, condition = drawing.grid, self.image_model(network), drawing.condition
+        if drawing.uncaptioned:
+            condition = family.uncaptioned(condition)
         return GuidedDecoder(
             self.decoder(network, weights),
             Setting(
-                self.image_model(network).embed(drawing.condition),
+                family.embed(condition),
                 drawing.mask,
                 drawing.scale,
                 drawing.warp,
@@ -320,8 +307,7 @@ class TokenImagePipeline(SpeculativePipeline):
     def decoder(self, network: nn.Module, weights: str | None = None) -> Any:
         """The network's inference form, made again if its weights were moved, cast or edited.
 
-        Edits through `.data` go unnoticed, as in autograd. `weights` says how they are rounded, see
-        `rounded.linear`.
+        Edits through `.data` go unnoticed, as in autograd. `weights`: see `rounded.linear`.
         """
         devices, family = self._placement(network), self.image_model(network)
         return self.built(network, devices, lambda: family.decoder(devices, weights), weights)

@@ -58,6 +58,8 @@ class TransformersExpert:
         self.model, self.processor, self.tokens = model, processor, 0
         self._limits, self._reason = (answer_tokens, reason_tokens), reason_prompt
         self._options = {"do_sample": False, **(generate or {})}
+        # PaliGemma reads what is of type 0 both ways
+        self._kind = int(getattr(model.config, "model_type", "") == "paligemma")
 
     @classmethod
     def of(cls, pipe: VlmPipeline, **how: Any) -> TransformersExpert:
@@ -92,7 +94,7 @@ class TransformersExpert:
         real = torch.arange(tokens.shape[1], device=device) < lengths[:, None]
         keep = tokens.shape[1] + 1
         logits = self.model(
-            **continued(prompt, tokens, real), logits_to_keep=keep, use_cache=False
+            **continued(prompt, tokens, real, self._kind), logits_to_keep=keep, use_cache=False
         ).logits[:, -keep:-1]
         log_probs = logits.float().log_softmax(-1).gather(2, tokens[..., None])[..., 0]
         self.tokens += sum(map(len, texts))
@@ -112,8 +114,13 @@ class TransformersExpert:
         return process_questions(self.processor, [pictures], [question], self.model)
 
 
-def continued(prompt: dict[str, Any], tokens: Tensor, real: Tensor) -> dict[str, Any]:
-    """Inputs with a row per continuation: the prompt `[1, T]` and `tokens [A, L]`, right-padded."""
+def continued(
+    prompt: dict[str, Any], tokens: Tensor, real: Tensor, kind: int = 0
+) -> dict[str, Any]:
+    """Inputs with a row per continuation: the prompt `[1, T]` and `tokens [A, L]`, right-padded.
+
+    `kind` is what `token_type_ids` say of the continuation.
+    """
     rows, width = tokens.shape
     shape = prompt["input_ids"].shape
     made: dict[str, Any] = {}
@@ -123,8 +130,8 @@ def continued(prompt: dict[str, Any], tokens: Tensor, real: Tensor) -> dict[str,
             continue
         # pictures in the order of the rows, also where they are packed along the first axis
         made[name] = value.repeat(rows, *(1 for _ in value.shape[1:]))
-        if value.shape == shape:  # one for each token, such as its type: answers are text, 0
-            made[name] = F.pad(made[name], (0, width))
+        if value.shape == shape:  # one for each token, such as its type
+            made[name] = F.pad(made[name], (0, width), value=kind * (name == "token_type_ids"))
     made["input_ids"] = torch.cat([prompt["input_ids"].expand(rows, -1), tokens], dim=1)
     ones = torch.ones(shape, dtype=torch.long, device=tokens.device)
     mask = prompt.get("attention_mask", ones).expand(rows, -1)

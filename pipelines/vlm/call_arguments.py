@@ -19,7 +19,12 @@ from ..arguments import check_value
 from ..stopping import StopText
 from .handed_cache import HandedCache
 
-_CACHES = (None, "dynamic", "dynamic_full", "static")  # these say how fast, not what
+# these say how fast, not what; the last ones are names of earlier versions, which published
+# configurations still have
+_CACHES = (
+    *(None, "dynamic", "dynamic_full", "static"),
+    *("sliding_window", "hybrid", "hybrid_chunked", "offloaded_hybrid", "offloaded_hybrid_chunked"),
+)
 _REFUSED = (
     "custom_generate",
     "assistant_model",
@@ -79,6 +84,7 @@ class CallArguments:
                 raise InputError("stop_strings need tokenizer= beside them")
             more = [*(stopping_criteria or []), StopText(tokenizer, strings)]
             stopping_criteria = StoppingCriteriaList(more)
+            named["stop_strings"] = None  # nor those of a configuration
         elif asked("stop_strings") is not None:
             refuse("stop_strings in a generation config; give them to generate itself")
         for name in _REFUSED:
@@ -94,7 +100,8 @@ class CallArguments:
         given = {name: value for name, value in named.items() if name not in _HOW}
         if inputs is not None:
             given["input_ids"] = inputs
-        _check_shapes(*(given.get(name) for name in _TENSORS))
+        ids, mask, embeds = (given.get(name) for name in _TENSORS)
+        _check_shapes(ids, mask, embeds, bool(caches))
         try:
             model._validate_model_kwargs(dict(given))
         except ValueError as error:  # of a name that the model does not take
@@ -103,10 +110,13 @@ class CallArguments:
         return cls(named, given, stopping_criteria, cache)
 
 
-def _check_shapes(ids: Tensor | None, mask: Tensor | None, embeds: Tensor | None) -> None:
+def _check_shapes(
+    ids: Tensor | None, mask: Tensor | None, embeds: Tensor | None, cached: bool
+) -> None:
     """Raise an `InputError` unless a prompt has rows of tokens, and its mask has them, too.
 
     transformers leaves out masks of ones, and reads no more of longer ones than the prompt has.
+    Beside a cache a longer one would say that the prompt is new tokens alone.
     """
     prompt = ids if embeds is None else embeds
     if prompt is None:
@@ -121,3 +131,8 @@ def _check_shapes(ids: Tensor | None, mask: Tensor | None, embeds: Tensor | None
     if mask is not None and (mask.ndim != 2 or mask.shape[1] < prompt.shape[1]):
         shapes = tuple(mask.shape), tuple(prompt.shape[:2])
         raise InputError("the attention mask is {}, the prompt {}".format(*shapes))
+    if cached and mask is not None and mask.shape[1] > prompt.shape[1]:
+        raise InputError(
+            f"the attention mask has {mask.shape[1]} columns and the prompt {prompt.shape[1]}: "
+            "beside a cache give the whole conversation, as ids, the new turn included"
+        )

@@ -229,13 +229,13 @@ class Drafting:
             images = None
             if isinstance(prompt, VisualPrompt):
                 images = Images.of(prompt.images, target.prefix.device)
-            law = request.ranked if config.ranks else None
+            law = request.ranked if config.soft_drafts else None
             return head_model(self._head, target, images, law)
         if self.drafter is None or config.drafter_only or not config.model_drafts:
             return None
         seen = self.prompt(request, self.drafter)
         stats.draft_visual_tokens = visual_tokens(seen)
-        law = request.ranked if config.ranks else request.drafted
+        law = request.ranked if config.soft_drafts else request.drafted
         keeping = self.caches.keeping("draft", seen)
         model = request.guided(self.drafter, seen, self.scratch, law, self.words, keeping)
         self.caches.follow(model, seen)
@@ -258,12 +258,16 @@ class Drafting:
         assert self.drafter is not None
         return self.drafter.fuzzy
 
-    def copy(self, target: GuidedDecoder, prompt: EncodedPrompt) -> RoundedCopy | None:
+    def copy(
+        self, request: Request, target: GuidedDecoder, prompt: EncodedPrompt
+    ) -> RoundedCopy | None:
         """The target on rounded weights in this generation; None: nobody asks for it."""
         if self.rounded is None:
             return None
         self.rounded.place(prompt)
-        return RoundedCopy(self.rounded, target)
+        return RoundedCopy(
+            self.rounded, target, request.ranked if self.config.soft_drafts else None
+        )
 
     def tell(self, stats: VlmStats) -> None:
         """Record what was written ahead in the last generation, and what a head saw."""

@@ -95,8 +95,7 @@ def enable_speculation(
             `pipe.vision_language_encoder` of a `GlmImagePipeline`.
         config: how, or a method's name; None: the drafter's or head's, or what suits the model.
         drafter: a smaller transformers model, of the same vocabulary unless tokenizers are given.
-        head: a draft head for this very model (`mmspec.load_head`), for methods
-            that have one. It is moved to where the model is, in its dtype.
+        head: of this very model (`mmspec.load_head`); moved to where it is, in its dtype.
         listener: hears of every generation, such as an `OnlineLearner`.
         tokenizer, drafter_tokenizer: of the model and of a drafter with other words; the first by
             itself for methods that draft sentences.
@@ -245,7 +244,7 @@ class SpeculativeGeneration:
             if isinstance(engine.target, ProcessedTarget):
                 engine.target.check(context)
             if stream is not None:
-                stream.tell(context)
+                stream.tell(context, engine.stop)
             if listener is not None:
                 listener.round(context)
             self.drafting.caches.forget()
@@ -260,7 +259,7 @@ class SpeculativeGeneration:
             rows, limit = len(input_ids), request.limit
             with self.drafting.counting(stats):
                 context = run(engine, rows, limit, stats, on_round, device, at_once=self.at_once)
-            cut(context, engine.stop)
+            cut(context, engine.stop, stats)
             finish(engine, stats, self._costs, self._notices, all(context.finished), self.at_once)
         if listener is not None:
             images = prompt.images if isinstance(prompt, VisualPrompt) else [()] * len(prompt.mask)
@@ -268,10 +267,10 @@ class SpeculativeGeneration:
         if memory is not None and isinstance(engine.target, ProcessedTarget):
             memory.keep(engine.target.model, input_ids, context)
         self.drafting.tell(stats)
-        if streamer is not None:
-            streamer.end()
         # where no token fills a row up, rows that time cut short are as long as the shortest
         width = min(context.base) if pad is None else max(context.base)
+        if stream is not None:
+            stream.end(context, width)
         real = torch.arange(width, device=device) < context.lengths[:, None]
         tokens = context.tokens[:, :width].where(real, int(pad or 0)).to(input_ids.device)
         with torch.inference_mode(False):  # normal tensors, which their owner may edit
@@ -306,7 +305,7 @@ class SpeculativeGeneration:
         told = drafting.scratch, request.law
         target = answering(request.guided(network, prompt, *told, keeping=keeping))
         stats.visual_tokens, stats.cache_entries = visual_tokens(prompt), kept_entries(target)
-        rounded = drafting.copy(target, prompt)
+        rounded = drafting.copy(request, target, prompt)
         model = drafting.model(request, rounded or target, prompt, stats)
         target.stays = request.keeps
         if memory is not None:

@@ -83,7 +83,7 @@ class HandedCache:
     def keep(self, target: GuidedDecoder, prompt: Tensor, context: Context) -> None:
         """Append what a generation that is over has read; its last token it never read."""
         blank = prompt.shape[1] - target.offset
-        known, read = self.cache.get_seq_length(), target.offset + max(0, min(context.base) - 1)
+        known, read = self.cache.get_seq_length(), target.offset + min(target.held(context.base))
         decoder: Any = target.decoder
         if target.cache is None or not target.cache.knows(read):
             return

@@ -7,6 +7,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from ...engine.accept.routed import RoutedRule
 from ...engine.coins import Coins
 from ...engine.draft import Context, Draft
 from ...engine.protocols import AcceptanceRule
@@ -51,6 +52,12 @@ def judging(
     """
     if request.judged.looks and getattr(rule, "local", False):
         refuse("logits processors that read the text, where tokens are drawn again in place")
+    if isinstance(rule, RoutedRule) and not rule.router.always:
+        unasked = "where places of a block stand though nobody asks the target"
+        if request.judged.looks:
+            refuse(f"logits processors that read the text, {unasked}")
+        if request.scores is not None or request.logits is not None:
+            refuse(f"output_scores and output_logits, {unasked}")
     if ends is None:
         kept = request.scores, request.logits
         return ProcessedTarget(target, request.judged, vocab_size, *kept)

@@ -51,10 +51,8 @@ class Memory:
         self.forget()
         if target.offset != prompt.shape[1] or target.compact:
             return
-        answer = context.tokens[0, : max(0, context.base[0] - 1)]
-        self._tokens = prompt[0].tolist() + answer.tolist()
-        if not context.base[0]:
-            del self._tokens[-1]
+        whole = prompt[0].tolist() + context.tokens[0, : context.base[0]].tolist()
+        self._tokens = whole[: prompt.shape[1] + target.held(context.base)[0]]
         self._cache, self._room = target.cache, _room(target)
 
 

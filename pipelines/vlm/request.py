@@ -13,6 +13,7 @@ from transformers import GenerationConfig
 from transformers.generation import GenerationMode
 
 from ...engine.draft import Context
+from ...engine.protocols import Stop
 from ...errors import InputError
 from ...models.guided import GuidedDecoder
 from ...models.kept_entries import Keeping, KeptDecoder
@@ -23,10 +24,11 @@ from ...models.transformers.emitted_scores import EmittedScores
 from ...models.transformers.processed_laws import GUIDANCE, ProcessedLaw
 from ...models.transformers.prompted import EncodedPrompt, PromptedDecoder, refuse
 from ...models.transformers.vocabulary_map import VocabularyMap
-from ..stopping import Stops
+from ..stopping import Stops, common_width
 
 _MODES = (GenerationMode.GREEDY_SEARCH, GenerationMode.SAMPLE)
-_OF_THE_LOOP = ("use_cache", "logits_to_keep", *CACHE_NAMES)  # say how, not what
+# these say how, not what; the last one is for training, and processors give it unasked
+_OF_THE_LOOP = ("use_cache", "logits_to_keep", *CACHE_NAMES, "labels")
 
 
 class Request:
@@ -69,7 +71,7 @@ class Request:
         if mode not in _MODES:
             refuse(f"{mode.value.replace('_', ' ')}")
         self.ids, self.given, self.own, self.at_once = ids.to(device), given, own, at_once
-        self.limit = stops.length - ids.shape[1]
+        self.limit = max(1, stops.length - ids.shape[1])  # one is written before it is looked at
         self.greedy = not config.do_sample
         chunk = getattr(config, "prefill_chunk_size", None)
         if chunk is not None and chunk < 1:
@@ -206,13 +208,23 @@ class TokenStream:
     def __init__(self, streamer: Any, pad: int) -> None:
         self.streamer, self.pad, self._told = streamer, pad, 0
 
-    def tell(self, context: Context) -> None:
+    def tell(self, context: Context, stop: Stop | None) -> None:
+        """Tell the columns that every row has, but for those that will be `cut`."""
         going = [b for b, over in zip(context.base, context.finished, strict=True) if not over]
         ready = min(going) if going else max(context.base)
-        for column in range(self._told, ready):
+        width = common_width(stop)
+        self._put(context, ready if width is None else min(ready, width))
+
+    def end(self, context: Context, width: int) -> None:
+        """Tell what is left of so many columns, and that it is all."""
+        self._put(context, width)
+        self.streamer.end()
+
+    def _put(self, context: Context, width: int) -> None:
+        for column in range(self._told, width):
             real = context.lengths > column
             self.streamer.put(context.tokens[:, column].where(real, self.pad).cpu())
-        self._told = max(self._told, ready)
+        self._told = max(self._told, width)
 
 
 @runtime_checkable

@@ -11,6 +11,7 @@ import torch
 
 import mmspec
 from benchmarks.__main__ import main
+from benchmarks.online import measure
 from benchmarks.online.domains import of_files, of_shapes
 from benchmarks.online.measure import FROZEN, LEARNING, TABLE, Domain, Lessons, Run, measure_online
 from benchmarks.online.page import online_figure, online_markdown, online_table
@@ -82,6 +83,21 @@ def test_the_learner_is_better_and_the_texts_are_the_same(pipe, monkeypatch):
     record.lessons = Lessons(fallen=True)
     assert "between answers at the tokens where its drafts fell (OSD)" in online_markdown(record)
     assert "answers: cats, then dogs" in online_figure(record)
+
+
+def test_neither_drafter_of_the_head_pays_for_what_is_built_once(pipe, monkeypatch):
+    runs, real = [], measure._answer
+
+    def answer(pipe, run, *rest):
+        runs.append(run)
+        return real(pipe, run, *rest)
+
+    monkeypatch.setattr(measure, "_answer", answer)
+    record = measure_online(pipe, CONFIG, domains(1), {**CALL, "max_new_tokens": 2})
+    first, *timed = runs
+    assert first.method == "eagle"
+    assert not any(first is run for run in record.runs.values())
+    assert timed == [record.runs[name] for name in (FROZEN, LEARNING, TABLE) for _ in range(2)]
 
 
 def test_figures_by_hand():

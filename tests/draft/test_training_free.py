@@ -12,9 +12,10 @@ from mmspec.draft.prompt_lookup import PromptLookupDrafter
 from mmspec.draft.tree.token_recycling import RecyclingDrafter
 from mmspec.engine.accept.recursive import RecursiveRule
 from mmspec.engine.coins import ProductionCoins
-from mmspec.engine.draft import Context, Draft
+from mmspec.engine.draft import Context, Draft, Scores, Verdict
+from mmspec.engine.laws import OneHot
 from mmspec.engine.length.constant import ConstantLength
-from mmspec.engine.loop import run
+from mmspec.engine.loop import advance, run
 from mmspec.engine.protocols import Engine
 from mmspec.engine.stats import SpecStats
 from mmspec.methods.static_trees import RECYCLING_WIDTHS
@@ -130,3 +131,19 @@ def test_recycling_remembers_the_last_runners_up():
     for row in range(8):
         engine.coins = ProductionCoins([row])
         assert outputs(run(engine, 1, 14, SpecStats())) == [together[row]]
+
+
+def test_nothing_wrong_is_learnt_where_a_text_ends():
+    """Token 4 ends it, within a draft: what stood in front of the draft is still token 3."""
+    drafter, context = RecyclingDrafter(6, (1, 1)), Context.empty(1, 8)
+    drafter.start(context)
+    context.tokens[0, :3] = torch.tensor([1, 2, 3])
+    context.lengths, context.base = context.lengths + 3, [3]
+    chain = torch.tensor([[-1, 0]])
+    draft = Draft(torch.tensor([[4, 5]]), torch.tensor([2]), OneHot(), chain, bounds=(2, 1))
+    scores = Scores(torch.eye(6, dtype=torch.float64)[[4, 5, 0]][None])
+    emitted, path = torch.tensor([[4, 5, 0]]), torch.tensor([[0, 1]])
+    verdict = Verdict(torch.tensor([2]), emitted, torch.tensor([[0]]), torch.tensor([3]), path=path)
+    advance(context, draft, scores, verdict, eos=4)
+    drafter.observe(context, draft, scores, verdict)
+    assert drafter._table[0, [3, 1], 0].tolist() == [4, 0]

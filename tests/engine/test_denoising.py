@@ -428,3 +428,21 @@ def test_copies_behind_a_draft_are_of_another_picture():
     assert torch.allclose(draft.law.std[1], std)
     assert torch.allclose(drawn(head)[2], target.law(2)[0])
     assert torch.allclose(second - target.law(2)[0], head.reach * target.slope * 0.2)
+
+
+class Half(LinearGaussian):
+    """Reads its inputs in half precision, as a head of such weights does."""
+
+    def step(self, x, t, condition):
+        return super().step(x.half().double(), t, condition)
+
+
+@pytest.mark.parametrize("rule", [GammaMaximalRule(), GaussianBlockRule(), ReflectionRule()])
+def test_a_law_behind_a_draft_that_fell_is_nobodys(rule):
+    """A finite draft may be no number of the target's, and falls: the target is sound."""
+    wild = replace(SMALL, gain=SMALL.gain * 1e6)
+    target = Half(TARGET.gain, TARGET.pull, TARGET.std)
+    drafter = lambda condition: DenoisingDrafter(wild, condition)  # noqa: E731
+    context, stats, *_ = generate(drafter, rule, range(2), target=target)
+    assert context.tokens[:, :T].isfinite().all()
+    assert stats.accepted == [0, 0]

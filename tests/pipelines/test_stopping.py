@@ -119,7 +119,8 @@ def test_rows_write_on_until_each_was_over():
     counts = torch.tensor([3, 1])
     assert stop(where, torch.tensor([[1, 7, 1], [1, 0, 0]]), counts).tolist() == [4, 2]
     assert stop.width is None
-    cut(where, stop)
+    stats = SimpleNamespace(emitted=[4, 3], accepted=[2, 0])
+    cut(where, stop, stats)
     assert where.base == [0, 0]
     where.base = [3, 1]
     assert stop(where, torch.tensor([[7, 1, 1], [1, 7, 1]]), torch.tensor([3, 3])).tolist() == [
@@ -128,5 +129,6 @@ def test_rows_write_on_until_each_was_over():
     ]
     assert stop.width == 3
     where.base, where.lengths = [4, 3], torch.tensor([4, 3])
-    cut(where, stop)
+    cut(where, stop, stats)
     assert (where.base, where.lengths.tolist()) == ([3, 3], [3, 3])
+    assert (stats.emitted, stats.accepted) == ([3, 3], [2, 0])

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from PIL import ImageFilter
+from PIL import ExifTags, Image, ImageFilter
 from safetensors.torch import save_file
 from torch_fidelity import feature_extractor_inceptionv3 as published
 
 from mmspec.cli.main import main
 from mmspec.errors import InputError
-from mmspec.rewards.base import to_uint8
+from mmspec.rewards.base import rows_alike, select, sizes, to_uint8
 from mmspec.rewards.inception import InceptionV3
 
 
@@ -196,3 +196,12 @@ def test_files_that_hold_no_weights(tmp_path):
 def test_batch_size(inception):
     with pytest.raises(InputError, match="batch size 0 is less than 1"):
         InceptionV3(inception.network, batch_size=0)
+
+
+def test_turned_pictures_have_the_size_that_they_are_seen_in():
+    """As a phone stores them: on their side, and EXIF says so."""
+    turned, plain = Image.new("RGB", (8, 4)), Image.new("RGB", (8, 4))
+    turned.getexif()[ExifTags.Base.Orientation] = 6
+    images = [turned, plain]
+    found = [select(images, rows).shape[-2:] for rows in rows_alike(sizes(images), 32)]
+    assert found == [(8, 4), (4, 8)]

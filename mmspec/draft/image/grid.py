@@ -29,6 +29,7 @@ class GridDrafter:
 
     def __init__(self, drafter: Drafter, forced: Tensor) -> None:
         self.drafter = drafter
+        self.carries = getattr(drafter, "carries", False)  # see `GuardedDrafter`
         self.forced = F.pad(forced, (0, 1), value=-1)  # and one place behind the picture
 
     def start(self, context: Context) -> None:

@@ -18,8 +18,9 @@ class ZipArDrafter(Drafter):
     """Draws the whole picture with the target: a row starts when the one above is `window` ahead.
 
     A call draws the next token of every row under way. A token sees the tokens in front of it that
-    are drawn. The first of a row follows the last one above; where that is still to come, a copy of
-    the newest one above stands in. With a window of a whole row this is plain decoding.
+    are drawn. The first of a row follows the last one above; where that is still to come, the token
+    that the layout forces there is known, or else a copy of the newest one above stands in. With a
+    window of a whole row this is plain decoding.
 
     Args:
         model: the target.
@@ -46,7 +47,8 @@ class ZipArDrafter(Drafter):
             for place in now:
                 if place and not known[place - 1]:  # the end of the row above is still to come
                     newest = int(torch.nonzero(known[:place]).max())
-                    tokens[:, place] = tokens[:, newest + 1]
+                    fixed = int(self.grid.forced[place - 1])
+                    tokens[:, place] = tokens[:, newest + 1] if fixed < 0 else fixed
             inputs = sorted({place - 1 for place in now} | set(drawn))
             readable = known.clone()
             readable[[place for place in inputs if place >= 0]] = True

@@ -32,6 +32,7 @@ class JacobiDrafter:
         self.vocab_size, self.init, self.row = vocab_size, init, row
         self._uniform = torch.tensor(1 / vocab_size, dtype=torch.float64)
         self._laws: Tensor | None = None  # [B, K, V] laws of the next positions, K may be 0
+        self._shift = self._scored = torch.empty(0)  # [B], [B, 1]: where these begin, and end
 
     def start(self, context: Context) -> None:
         self._laws = None
@@ -42,6 +43,8 @@ class JacobiDrafter:
         if self._laws is not None:  # as if the target had given uniform ones
             index = torch.tensor(rows, device=self._laws.device)
             self._laws = self._laws.index_fill(0, index, float(self._uniform))
+            # and had reached no position of the window
+            self._shift = self._shift.index_copy(0, index, self._scored[index, 0] + 1)
 
     def propose(self, context: Context, budget: list[int], coins: RoundCoins) -> Draft:
         width, device = max(budget), context.tokens.device

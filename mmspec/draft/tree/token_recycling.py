@@ -101,11 +101,12 @@ class RecyclingDrafter:
         return draft
 
     def observe(self, context: Context, draft: Draft, scores: Scores, verdict: Verdict) -> None:
-        root = self._before(context, context.lengths - verdict.counts)
+        emitted = torch.tensor(context.emitted, device=draft.tokens.device)  # up to an end token
+        root = self._before(context, context.lengths - emitted)
         scored = torch.cat([root, draft.tokens], dim=1)  # [B, N + 1]
         live = F.pad(draft.live(), (1, 0), value=True)
         # of a row that is over, what is said to be scored is not
-        live &= torch.tensor([count > 0 for count in context.emitted], device=live.device)[:, None]
+        live &= emitted[:, None] > 0
         best = runners_up(scores, self._table.shape[2])  # [B, N + 1, K]
         self._learn(torch.where(live, scored, -1), best)
 

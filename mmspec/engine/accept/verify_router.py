@@ -44,6 +44,11 @@ class BlockView:
 class VerifyRouter:
     """Base of the routers; as it is, it always verifies."""
 
+    @property
+    def always(self) -> bool:
+        """True if every place is verified."""
+        return type(self) is VerifyRouter
+
     def start(self, rows: int) -> None:
         """Forget everything; a new batch begins."""
         return

@@ -83,6 +83,7 @@ PARTS = (
         MostOptions,
         depth="own",
         recalls=True,
+        soft=True,
         paper="Shukla 2026",
     ),
     Length(
@@ -102,6 +103,7 @@ PARTS = (
         {"threshold": "confidence"},
         depth="own",
         watches=True,
+        soft=True,
         paper="Liu et al. 2024",
     ),
     Length(
@@ -112,6 +114,7 @@ PARTS = (
         {"threshold": "rejection"},
         depth="own",
         watches=True,
+        soft=True,
         paper="Huang et al. 2024",
     ),
 )

@@ -17,10 +17,12 @@ from toys import (
 )
 
 from mmspec.draft.draft_model import ModelDrafter
+from mmspec.draft.guarded import GuardedDrafter
 from mmspec.draft.image.grid import GridDrafter
 from mmspec.draft.jacobi.coupled import CoupledJacobiDrafter
 from mmspec.draft.jacobi.gumbel import GumbelJacobiDrafter
 from mmspec.draft.jacobi.jacobi import JacobiDrafter
+from mmspec.draft.jacobi.refined import RefinedJacobiDrafter
 from mmspec.draft.prompt_lookup import PromptLookupDrafter
 from mmspec.draft.tree.dynamic_tree import DynamicTreeDrafter
 from mmspec.draft.tree.fixed_tree import TreeDrafter
@@ -208,3 +210,20 @@ def test_the_inner_drafter_is_told_what_was_proposed():
     verdict = Verdict(torch.tensor([2]), draft.tokens, context.last, torch.tensor([3]))
     drafter.observe(context, draft, scores, verdict)
     assert told == [(draft, scores, verdict)]
+
+
+class Blind(TableModel):
+    """A draft model without laws."""
+
+    def extend(self, *given):
+        return super().extend(*given) * float("nan")
+
+
+def test_a_window_whose_tokens_live_on_is_kept_on_a_grid_too():
+    """Given up where it drew one token and not another, it would shift the law."""
+    drafter = GridDrafter(RefinedJacobiDrafter(Blind(Table(3, 8)), 3), GRID.forced)
+    guarded = GuardedDrafter(drafter, 3, 2)
+    parts = TableTarget(Laid(7)), guarded, TokenRule(), ConstantLength(2), ProductionCoins([0])
+    run(Engine(*parts), 1, GRID.length, SpecStats())
+    assert guarded.fault is None
+    assert not GuardedDrafter(grid_drafter(CHAINS["model"])(), 3, 2).drafter.carries

@@ -105,3 +105,18 @@ def test_rows_of_a_batch_are_those_alone(tiny_llamagen, guided_rows):
             guided = guided_rows(model, [0, 2], rows=[row])[0]
             alone = drawn(guided, SQUARE, 2, rows=1, seeds=(seed,))
             assert torch.equal(alone.tokens, together.tokens[row : row + 1])
+
+
+def test_the_end_of_a_row_is_certain(tiny_llamagen, guided_rows):
+    """It is read as it will be, though the row above has not ended."""
+    with torch.inference_mode():
+        _, prefix, mask = guided_rows(tiny_llamagen(), [0, 0])
+        watched = Watched(with_lines(tiny_llamagen(), prefix, mask, Warp(temperature=0)))
+        drawn(watched, LINES, 2)
+    seen = 0
+    for told, positions, _, _ in watched.calls:
+        for token, place in zip(told, positions, strict=True):
+            if place >= 0 and LINES.forced[place] >= 0:
+                assert token == LINES.forced[place]
+                seen += 1
+    assert seen >= LINES.rows - 1

@@ -234,3 +234,28 @@ def test_a_law_that_stays_keeps_its_token():
     old = [next(x for x in (2, 1, 0) if law[x] > 0) for law in q]
     law = moved(old, q, [*q, q[2]], 0)
     assert {out[:2] for out in law} == {tuple(old[1:])}
+
+
+class Noting(JacobiDrafter):
+    """Notes which positions are new to its window."""
+
+    def entering(self, context, laws, new):
+        self.new = new.clone()
+        return super().entering(context, laws, new)
+
+
+def test_a_sample_that_is_seated_begins_as_one_of_its_own():
+    """Nothing was scored of its window, whatever its row had reached."""
+    drafter, context = Noting(VOCAB), context_at((), 2, 9)
+    drafter.start(context)
+    coins = ProductionCoins([0, 1]).round(0)[0]
+    first = drafter.propose(context, [3, 3], coins)
+    assert bool(drafter.new.all())
+    laws = torch.rand(2, 4, VOCAB, generator=torch.Generator().manual_seed(0)).double()
+    scores = Scores(laws / laws.sum(-1, keepdim=True))
+    verdict = prefix_verdict(first, torch.tensor([0, 1]), torch.tensor([1, 2]))
+    drafter.observe(context, first, scores, verdict)
+    drafter.seat(context, [0])
+    again = drafter.propose(context, [3, 3], coins)
+    assert drafter.new.tolist() == [[True] * 3, [False, False, True]]
+    assert torch.equal(again.law.probs[0], first.law.probs[0])

@@ -11,6 +11,7 @@ from mmspec import ImagePipeline, SpecConfig
 from mmspec.draft.guarded import GuardedDrafter
 from mmspec.draft.image.multiscale import MultiScaleDrafter
 from mmspec.draft.jacobi.coupled import CoupledJacobiDrafter
+from mmspec.engine.length.guard import Guard
 from mmspec.errors import InputError
 from mmspec.models.llamagen.upsampler import LatentUpsampler, nearest
 
@@ -197,3 +198,12 @@ def test_an_interrupt_ends_the_small_picture(pipe, method, monkeypatch):
         _, stats = draw(pipe, PROMPTS)
     assert (len(rounds), stats.emitted, stats.fault) == (1, [0] * 3, None)
     assert torch.equal(draw(pipe, PROMPTS)[0], whole)
+
+
+def test_a_guard_hears_of_the_picture_alone(pipe, monkeypatch):
+    """Not of the small one that the sibling draws."""
+    told = []
+    monkeypatch.setattr(Guard, "told", lambda self, rows, tokens, *more: told.append(tokens))
+    pipe.enable_speculation(SpecConfig("mulo-sd", rule="token", length="auto"))
+    draw(pipe, PROMPTS[:1], temperature=0)
+    assert sum(told) == 16

@@ -293,6 +293,29 @@ def test_drafter_only(pipe, knobs, monkeypatch):
         without.enable_speculation(SpecConfig(method="drafter-only"))
 
 
+def test_a_drafter_has_a_no_caption_of_its_own(pipe):
+    """Not the target's, which it never saw."""
+    with torch.no_grad():
+        pipe.drafter.cls_embedding.get_buffer("uncond_embedding").neg_()
+    none = dict.fromkeys(("drafter", "judge", "eagle", "dflash", "spatial"))
+    alone = ImagePipeline(**{**pipe.components, "transformer": pipe.drafter, **none})
+    alone.set_progress_bar_config(disable=True)
+    wanted = draw(alone, PROMPTS, seed=3)
+    speculate(pipe, "drafter-only")
+    assert torch.equal(draw(pipe, PROMPTS, seed=3), wanted)
+    laws = pipe.token_laws(PROMPTS, wanted, of_drafter=True)
+    assert torch.allclose(laws, alone.token_laws(PROMPTS, wanted))
+
+
+@pytest.mark.parametrize("part", ["text_encoder", "drafter"])
+def test_a_part_of_another_precision(tiny_folder, part):
+    own = load(tiny_folder, torch.bfloat16).components[part]
+    mixed = ImagePipeline.from_pretrained(tiny_folder, dtype=torch.float32, **{part: own})
+    mixed.set_progress_bar_config(disable=True)
+    speculate(mixed, "draft")
+    assert draw(mixed).shape == (1, 16)
+
+
 def test_greedy_speculation_pays(pipe):
     """The comparison above is no formality: drafts were taken."""
     speculate(pipe, "sjd")
@@ -625,6 +648,19 @@ def test_knobs(pipe, knobs):
     assert max(stats.rounds) <= config.resolve("image").draft_size(4).most_drafted
 
 
+@pytest.mark.parametrize("method", ["draft", "specqd"])
+def test_confidence_counts_in_greedy_pictures(pipe, method):
+    """By the laws whose likeliest tokens are drafted; the picture stays plain decoding's."""
+    greedy, drafted = draw(pipe, temperature=0), []
+    for sure in (0.0, 1.0):
+        how = dict(length="confidence", confidence=sure, max_draft_tokens=4)
+        pipe.enable_speculation(SpecConfig(method, **how))
+        out = pipe(PROMPT, temperature=0, output_type="tokens")
+        assert torch.equal(out.images, greedy)
+        drafted += out.stats.drafted
+    assert drafted[1] < drafted[0]
+
+
 @pytest.mark.parametrize("method", ["lantern", "lantern++"])
 def test_released_lantern(pipe, method):
     """Named as on the command line, it draws; it has no greedy form."""
@@ -725,7 +761,7 @@ def test_greedy_rule_needs_temperature_0(pipe):
 
 @pytest.mark.parametrize(("seconds", "warnings"), [(0.0, 1), (1e9, 0)])
 def test_slower_than_plain_is_said(pipe, caplog, monkeypatch, seconds, warnings):
-    monkeypatch.setattr(GuidedDecoder, "seconds_per_call", lambda self, tokens: seconds)
+    monkeypatch.setattr(GuidedDecoder, "seconds_per_call", lambda self, *_, **__: seconds)
     with caplog.at_level(logging.WARNING, "mmspec"):
         draw(pipe)
         assert not caplog.records

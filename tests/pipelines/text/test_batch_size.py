@@ -65,6 +65,20 @@ def test_lengths_are_a_sample_s_own(pipe, length):
         check_same(answers(pipe, size), whole)
 
 
+@pytest.mark.parametrize("method", ["draft", "specqd"])
+def test_confidence_counts_in_greedy_text(pipe, method):
+    """By the laws whose likeliest tokens are drafted; the text stays plain decoding's."""
+    pipe.to(torch.float32)
+    pipe.disable_speculation()
+    plain, drafted = answers(pipe, None, temperature=0.0).tokens, []
+    for sure in (0, 1):
+        pipe.enable_speculation(f"{method}[length=confidence,confidence={sure},max_draft_tokens=8]")
+        out = answers(pipe, None, temperature=0.0)
+        assert out.tokens == plain
+        drafted.append(sum(out.stats.drafted))
+    assert drafted[1] < drafted[0]
+
+
 @pytest.mark.parametrize(
     "name",
     ["eagle", "eagle3", "flash", "dflash", "falcon", "longspec", "medusa", "hydra", "vispec"],

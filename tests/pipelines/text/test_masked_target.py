@@ -7,7 +7,12 @@ import json
 import pytest
 import texts
 import torch
-from transformers import Qwen3Config, Qwen3ForCausalLM
+from transformers import (
+    Qwen3Config,
+    Qwen3ForCausalLM,
+    StoppingCriteria,
+    StoppingCriteriaList,
+)
 
 import mmspec
 from mmspec import SpecConfig, enable_speculation
@@ -105,6 +110,51 @@ def test_routers_leave_processors_and_guidance_alone(words):
         enable_speculation(model, "plain")
         assert torch.equal(routed, model.generate(ids, **how))
         enable_speculation(model, "s2d2-routed[verify_policy=always]")
+
+
+UNASKED = "block-diffusion[fill_confidence=0,block_length=4]"
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        (dict(prefix_allowed_tokens_fn=lambda *_: [5, 6]), "logits processors"),
+        (dict(repetition_penalty=1.3), "logits processors"),
+        (dict(return_dict_in_generate=True, output_scores=True), "output_scores"),
+    ],
+)
+def test_routers_refuse_what_only_the_target_can_do(words, how, said):
+    """Places that nobody asks it about stand by their own laws."""
+    model, ids = masked(words), torch.tensor([[0, 5, 9, 4]])
+    enable_speculation(model, UNASKED)
+    with pytest.raises(InputError, match=f"can't honour {said}"):
+        model.generate(ids, max_new_tokens=12, do_sample=False, **how)
+    assert model.generate(ids, max_new_tokens=12, do_sample=False).shape == (1, 16)
+
+
+class Seven(StoppingCriteria):
+    """Over at seven tokens."""
+
+    def __call__(self, ids, scores, **_):
+        return torch.full((len(ids),), ids.shape[1] >= 7)
+
+
+@pytest.mark.parametrize("method", [UNASKED, "s2d2-routed[verify_policy=always]", "plain"])
+def test_the_cache_that_is_left_holds_the_text(words, method):
+    """Not what masked places were read as, where nobody asked the target."""
+    model, ids = masked(words), torch.tensor([[0, 5, 9, 4]])
+    enable_speculation(model, method)
+    out = model.generate(
+        ids,
+        max_new_tokens=12,
+        do_sample=False,
+        return_dict_in_generate=True,
+        stopping_criteria=StoppingCriteriaList([Seven()]),
+    )
+    mine = out.past_key_values.layers[0].keys
+    with torch.no_grad():
+        own = model(out.sequences[:, : mine.shape[2]], use_cache=True).past_key_values
+    assert torch.allclose(mine, own.layers[0].keys)
 
 
 def test_a_router_needs_blocks_of_the_targets_own(words):

@@ -21,12 +21,15 @@ from transformers import (
     GraniteForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
+    MaxLengthCriteria,
     MixtralConfig,
     MixtralForCausalLM,
     Qwen2Config,
     Qwen2ForCausalLM,
     Qwen3Config,
     Qwen3ForCausalLM,
+    RepetitionPenaltyLogitsProcessor,
+    StoppingCriteriaList,
     T5Config,
     T5ForConditionalGeneration,
 )
@@ -217,6 +220,53 @@ def test_prompts_of_embeddings(model, method):
     asked = {"attention_mask": given["attention_mask"]}
     asked["inputs_embeds"] = model.get_input_embeddings()(given["input_ids"]).detach()
     theirs, ours = both(model, method, **asked)
+    assert torch.equal(theirs, ours)
+
+
+@pytest.mark.parametrize("name", ["hybrid", "hybrid_chunked", "sliding_window"])
+def test_the_cache_that_published_configurations_name(model, name):
+    """Gemma's do; transformers takes them for its dynamic one."""
+    model.generation_config.cache_implementation = name
+    try:
+        config = model.generation_config
+        enable_speculation(model, with_knobs("sjd", "vlm"))
+        ours = model.generate(**padded(), max_new_tokens=NEW, do_sample=False)
+    finally:
+        config.cache_implementation = None
+        disable_speculation(model)
+    theirs = model.generate(**padded(), max_new_tokens=NEW, do_sample=False)
+    assert torch.equal(theirs, ours)
+
+
+def test_labels_that_a_processor_gives_unasked(model):
+    given = padded()
+    given["labels"] = torch.full_like(given["input_ids"], -100)
+    theirs, ours = both(model, "sjd", **given)
+    assert torch.equal(theirs, ours)
+
+
+def test_one_token_is_written_before_a_length_is_looked_at(model):
+    for longest in (7, 3):
+        criteria = StoppingCriteriaList([MaxLengthCriteria(longest)])
+        theirs, ours = both(model, "sjd", **padded(), stopping_criteria=criteria)
+        assert torch.equal(theirs, ours)
+
+
+def test_what_a_penalty_ignores(model):
+    """Each its own first tokens; of embeddings, where padding stands in the prompt."""
+    own = [
+        RepetitionPenaltyLogitsProcessor(3.0, prompt_ignore_length=7),
+        RepetitionPenaltyLogitsProcessor(1.0001),
+    ]
+    theirs, ours = both(model, "sjd", **padded(), logits_processor=own)
+    assert torch.equal(theirs, ours)
+    later = [RepetitionPenaltyLogitsProcessor(3.0, prompt_ignore_length=10)]
+    theirs, ours = both(model, "sjd", **padded(), logits_processor=later)
+    assert torch.equal(theirs, ours)
+    given = padded()
+    embeds = model.get_input_embeddings()(given["input_ids"]).detach()
+    told = dict(inputs_embeds=embeds, attention_mask=given["attention_mask"])
+    theirs, ours = both(model, "sjd", **told, repetition_penalty=3.0)
     assert torch.equal(theirs, ours)
 
 

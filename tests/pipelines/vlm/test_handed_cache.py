@@ -359,3 +359,16 @@ def test_a_state_is_refused_in_a_line():
             InputError, match=r"layers keep a state.* behind a draft|can't be undone"
         ):
             model.generate(torch.tensor([[3, 4]]), max_new_tokens=2, **{CACHE_NAMES[0]: cache})
+
+
+def test_new_tokens_alone_are_refused():
+    """A mask of all that is known and new says so; more new ones than known ones would do."""
+    model = tiny("llama", torch.float64)
+    model.generation_config.eos_token_id = None
+    enable_speculation(model, "sjd")
+    given = {CACHE_NAMES[0]: cache_of(model)}
+    out = model.generate(torch.tensor([[3, 4, 5]]), max_new_tokens=3, **given)
+    turn = torch.cat([out[:, -1:], torch.tensor([[7, 8, 6, 5, 5, 9]])], 1)
+    mask = torch.ones(1, 12, dtype=torch.long)
+    with pytest.raises(InputError, match="whole conversation"):
+        model.generate(turn, attention_mask=mask, max_new_tokens=4, **given)

@@ -5,6 +5,7 @@ The oracle is the unpatched `generate` of the same model, which hears the same.
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 
@@ -337,6 +338,42 @@ def test_rows_without_an_end_token_write_on_until_all_were_over(models, method, 
     assert ours.past_key_values.get_seq_length() == theirs.past_key_values.get_seq_length()
 
 
+class Slow(LogitsProcessor):
+    """Of the third row, tokens that no draft foresees."""
+
+    def __call__(self, input_ids, scores):
+        scores[2, int(input_ids[2].sum()) * 7 % scores.shape[1]] += 100.0
+        return scores
+
+
+class Heard:
+    """A streamer that keeps what it hears."""
+
+    def __init__(self):
+        self.values, self.ended = [], 0
+
+    def put(self, value):
+        self.values.append(value.tolist())
+
+    def end(self):
+        self.ended += 1
+
+
+def test_a_streamer_hears_what_is_given_out(models):
+    """Not what rows have written while others were not over."""
+    heard = []
+
+    def asked():
+        heard.append(Heard())
+        ends = [Longer(8, 8, 13)]
+        return {"logits_processor": [Slow()], "stopping_criteria": ends, "streamer": heard[-1]}
+
+    theirs, ours = both((models[0], copy.deepcopy(models[0])), "draft", asked)
+    assert torch.equal(theirs, ours)
+    first, second = heard
+    assert (second.values, second.ended) == (first.values, 1)
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_strings_of_rows_without_an_end_token(models, method):
     plain = both(models, "plain", dict)[0][:, 7:].tolist()
@@ -418,6 +455,15 @@ def test_what_is_never_read_may_allow_nothing(models, method):
     for token in unsaid:
         theirs, ours = both(models, method, lambda t=token: {"logits_processor": [NoneBehind(t)]})
         assert torch.equal(theirs, ours)
+
+
+@pytest.mark.parametrize("more", [{"top_h": 1e-6}, {"eta_cutoff": 0.99, "top_k": 1}], ids=str)
+def test_warpers_behind_what_is_never_read(models, more):
+    """They want a law, where no token is left."""
+    how = {"do_sample": True, "top_k": 0, **more}
+    how |= {"prefix_allowed_tokens_fn": up_to(12), "stopping_criteria": [ends_at(12)]}
+    theirs, ours = both(models, "draft", lambda: how, PROMPTS[:1])
+    assert torch.equal(theirs, ours)
 
 
 @pytest.mark.parametrize("method", METHODS)
