@@ -226,6 +226,13 @@ class Trainer:
             with torch.no_grad():
                 for x in (*self.model.parameters(), *self.model.buffers()):
                     x.copy_(self.processes.told(x, 0))
+            for own in self._vocabularies():
+                own.ids = self.processes.told(own.ids.to(self.config.device), 0)
+
+    def _vocabularies(self) -> list[Any]:
+        """What says which tokens a draft head's output layer is of: counted, in data of its own."""
+        both = (getattr(model, "vocabulary", None) for model in (self.model, self.average.module))
+        return [own for own in both if own is not None]
 
     def _train_step(self, batch: Any) -> dict[str, float]:
         config = self.config
@@ -283,6 +290,7 @@ class Trainer:
             "settings": self.settings,
             "before": self.before,
             "first": self.first,
+            "vocabularies": [own.ids for own in self._vocabularies()],
         }
         write_cached(self.checkpoint, state)
 
@@ -308,6 +316,8 @@ class Trainer:
             # what a run began from may be its own export by now
             self.before = state.get("before", self.before)
             self.first = state.get("first", self.first)
+            for own, ids in zip(self._vocabularies(), state.get("vocabularies", ()), strict=False):
+                own.ids = ids
         except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
             what = f"checkpoint {file} does not fit what is trained here: {reason(error)}"
             raise InputError(f"{what}; {afresh}") from error

@@ -10,13 +10,14 @@ import mtp_folders
 import pytest
 import torch
 
-from mmspec.doctor import trial
+from mmspec.doctor import conventions, trial
 from mmspec.doctor.examination import examine
 from mmspec.doctor.target import Target
 from mmspec.engine.accept.chain import prefix_verdict
 from mmspec.engine.accept.greedy import GreedyRule
 from mmspec.models.heads.formats.new import MAKERS
 from mmspec.models.heads.formats.new_head import NewHead
+from mmspec.models.heads.loading import load_head
 
 ALL = {"eagle_aux_hidden_state_layer_ids": [0, 1, 2]}
 IDS = {"target_layer_ids": [0, 1]}
@@ -126,3 +127,13 @@ def test_a_trial_leaves_the_target_as_it_was(target, sizes, tmp_path):
     examine(target, folder, ["what is red"], max_new_tokens=4)
     assert "states" not in vars(target.decoder)
     assert not any(module._forward_pre_hooks for module in target.model.modules())
+
+
+@pytest.mark.parametrize("said", [True, False])
+def test_dominos_other_shift_is_the_one_that_is_loaded(tmp_path, said):
+    head = load_head(folders.domino(tmp_path / "a", shift_label=said)[0])
+    other = load_head(folders.domino(tmp_path / "b", shift_label=not said)[0])
+    (shift,) = conventions._anchor(head, head.network)
+    tried, loaded = shift.of(head).network, other.network
+    assert tried.anchored == loaded.anchored
+    assert tried.correction.first == loaded.correction.first

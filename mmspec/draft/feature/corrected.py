@@ -76,8 +76,7 @@ class CorrectedModel(DFlashModel, TokenFeatureModel):
         self._state = state
         if not self.correction.reads_ids:
             nothing = torch.zeros_like(nothing)
-        number = self._place + self.decoder.network.block_size - self.decoder.most
-        if number < self.correction.first:
+        if self._place < self.correction.first:
             nothing = torch.ones_like(nothing)
         more = more.masked_fill(nothing[:, None], 0.0)
         self._place += 1

@@ -136,7 +136,8 @@ class AnswerLearner(ABC, Generic[Network]):
                 figures = self._step(min(batch_size, len(self._lessons)))
         with torch.no_grad():
             for live, own in zip(self.network.parameters(), self._own.parameters(), strict=True):
-                live.copy_(own)
+                if own.requires_grad:  # others are the target's
+                    live.copy_(own)
         return figures
 
     def _step(self, count: int) -> dict[str, float]:

@@ -60,6 +60,7 @@ class OnlineLearner(AnswerLearner[PublishedHead]):
         if method not in CURRICULA:
             raise InputError(f"{method!r} is no kind of head that can be trained, so none learns")
         check_learns(head, model.get_input_embeddings().weight)
+        head.meet(model)
         self.objective, self.curriculum = objective_of(objective), CURRICULA[method]
         super().__init__(model, head, rate or GENTLE * RATE * 256 / head.target_size, kept, fallen)
         layers = model.config.get_text_config().num_hidden_layers

@@ -94,7 +94,8 @@ class TextHeadRecipe(HeadRecipe):
             encoded = self.teacher.encoded(prompts)
         count = len(prompts)
         (batch,) = self.teacher.lessons(encoded, [[]] * count, [*range(count)], count)
-        places, drafted = self.teacher.on_device(batch).ahead(1)
+        batch = self.teacher.on_device(batch)
+        places, drafted = batch.ahead(1)
         law = batch.law_at(places[drafted], ids.to(places.device))
         return float(law.sum(-1).mean())
 

@@ -200,3 +200,25 @@ def test_heads_whose_lessons_would_be_others_are_refused(tmp_path, make, message
     head = mmspec.load_head(make(tmp_path / "head")[0])
     with pytest.raises(InputError, match=message):
         OnlineLearner(texts.model(texts.tokenizer()), head)
+
+
+@pytest.mark.parametrize("met", [False, True], ids=["learner first", "speculation first"])
+@pytest.mark.parametrize("method", ["eagle3", "dflash"])
+def test_a_head_that_takes_the_targets_rows_learns(tmp_path, method, met):
+    """These stay the target's."""
+    model = texts.model(texts.tokenizer()).float()
+    size = len(model.get_output_embeddings().weight)
+    new = NewHead(model, lambda: torch.ones(size))
+    MAKERS[method](new, vocabulary=20, output="target").save_pretrained(tmp_path / "head")
+    head = mmspec.load_head(tmp_path / "head")
+    if met:
+        mmspec.enable_speculation(model, head=head)
+    learner = OnlineLearner(model, head, rate=1e-3)
+    mmspec.enable_speculation(model, head=head, listener=learner)
+    before = {name: weight.clone() for name, weight in head.named_parameters()}
+    for _ in range(2):
+        model.generate(torch.tensor([[5, 9, 12]]), max_new_tokens=12, do_sample=False)
+    learner.learn(2)
+    rows = model.get_output_embeddings().weight[head.vocabulary.ids]
+    assert torch.equal(head.network.lm_head.weight, rows)
+    assert any(not torch.equal(weight, before[name]) for name, weight in head.named_parameters())

@@ -20,6 +20,8 @@ from mmspec.models.transformers.text_folder import load_text
 from mmspec.train import recipes
 from mmspec.train.heads import pool
 from mmspec.train.heads import recipe as head_recipe
+from mmspec.train.heads.head_batch import HeadBatch
+from mmspec.train.parallel import Processes
 from mmspec.train.text import head as text_head
 from mmspec.train.text import prompts as text_prompts
 from mmspec.train.text import teacher as text_teacher
@@ -109,6 +111,57 @@ def build(own, tmp_path):
             return TextHeadRecipe(config, own, method, **made)
 
     return made
+
+
+def test_all_processes_draft_the_first_ones_tokens(build):
+    """Each has counted in data of its own, and has the first one's output layer."""
+    first, other = build("eagle3"), build("eagle3", seed=1_000_003, run="other")
+    ids = first.model.vocabulary.ids
+    assert not torch.equal(other.model.vocabulary.ids, ids)
+    trainer = Trainer(other, other.config)
+    sent = {
+        id(x): y
+        for parts in ("parameters", "buffers")
+        for x, y in zip(getattr(other.model, parts)(), getattr(first.model, parts)(), strict=True)
+    }
+
+    class Second(Processes):
+        def told(self, tensor, index):
+            return sent.get(id(tensor), ids)
+
+    trainer.processes = Second(1, 2)
+    trainer._share_first()
+    for model in (trainer.model, trainer.average.module):
+        assert torch.equal(model.vocabulary.ids, ids)
+
+
+def test_a_resumed_run_drafts_the_tokens_that_it_began_with(build):
+    """Though the answers that they were counted in are made anew, and are others."""
+    trainer = Trainer(build("eagle3"), build("eagle3").config)
+    ids = trainer.model.vocabulary.ids.clone()
+    trainer.checkpoint.parent.mkdir(parents=True, exist_ok=True)
+    trainer.save()
+    again = Trainer(build("eagle3"), build("eagle3").config)
+    for model in (again.model, again.average.module):
+        model.vocabulary.ids = ids.flip(0)
+    again.load()
+    assert all(
+        torch.equal(model.vocabulary.ids, ids) for model in (again.model, again.average.module)
+    )
+
+
+def test_the_mass_is_of_lessons_where_the_model_is(build, monkeypatch):
+    """On a GPU lessons lie on the processor."""
+    recipe = build("eagle3")
+    moved, seen = recipe.teacher.on_device, list[HeadBatch]()
+
+    def flat(batch):
+        seen.append(moved(batch))
+        return replace(seen[-1], features=torch.zeros_like(seen[-1].features))
+
+    monkeypatch.setattr(recipe.teacher, "on_device", flat)
+    size = len(recipe.teacher.model.get_output_embeddings().weight)
+    assert recipe.vocabulary_mass() == pytest.approx(40 / size)
 
 
 @pytest.mark.parametrize("method", ["eagle3", "medusa"])

@@ -84,7 +84,7 @@ def made(
     drafted = tokens_drafted(files, settings)
     vocab = settings.get("vocab_size")
     target_size = width // len(reads)
-    correction = _correction(files, settings, sizes.hidden_size, anchored)
+    correction = _correction(files, settings, sizes.hidden_size)
     confidence = _confidence(files)
     kind = format.removeprefix("speculators ")
     if correction is None and (
@@ -125,16 +125,14 @@ def made(
     )
 
 
-def _correction(
-    files: HeadFiles, settings: Mapping[str, Any], width: int, anchored: bool
-) -> Correction | None:
+def _correction(files: HeadFiles, settings: Mapping[str, Any], width: int) -> Correction | None:
     """Correction of the logits, by the tensors that there are."""
     if "prefix_gru.weight_hh_l0" in files.tensors:
         state = files.shape("prefix_gru.weight_hh_l0")[1]
         inner = files.shape("embed_proj.0.weight")[0]
         vocab = files.shape("embed_proj.2.weight")[0]
         pure = int(settings.get("pure_draft_prefix_len", 1))
-        return DominoHead(width, state, inner, vocab, pure if anchored else 1 + pure)
+        return DominoHead(width, state, inner, vocab, pure)
     if "markov_head.markov_w1.weight" in files.tensors:
         vocab, rank = files.shape("markov_head.markov_w1.weight")
         drafted = files.shape("markov_head.markov_w2.weight")[0]

@@ -21,7 +21,7 @@ class Correction(nn.Module):
 
     Attributes:
         state_size: S.
-        first: slots in front of it are not corrected.
+        first: places of a draft in front of it are not corrected.
         reads_ids: it reads a token's id, not only its embedding; a prompt's last column has none.
     """
 
@@ -119,7 +119,7 @@ class DominoHead(Correction):
         state: of the GRU.
         inner: of the correction's hidden layer.
         vocab_size: of the logits V.
-        first: slots in front of it are not corrected.
+        first: places of a draft in front of it are not corrected.
     """
 
     def __init__(self, width: int, state: int, inner: int, vocab_size: int, first: int) -> None:
