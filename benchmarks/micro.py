@@ -44,7 +44,7 @@ def run_micro(pipe: Any, samples: int = 10, only: Sequence[str] | None = None) -
     """
     for name in only or ():
         check_name("benchmark", name, SECTIONS)
-    found: dict[str, Any] = {"environment": environment()}
+    found: dict[str, Any] = {"environment": environment(pipe.device)}
     for name in only or SECTIONS:
         say(f"benchmark {name}")
         found[name] = SECTIONS[name](pipe, samples)

@@ -217,7 +217,7 @@ def measure_weights(pipe: Any, samples: int) -> WeightsRecord:
     count = sum(layer.weight.numel() for layer in subject.linears)
     stored = {name: form and (WEIGHTS.get(form).inside or form) for name, form in forms.items()}
     bits = {name: 32 if form is None else WEIGHTS.get(form).bits for name, form in stored.items()}
-    record = WeightsRecord(environment(), samples, 0)
+    record = WeightsRecord(environment(pipe.device), samples, 0)
     for name, form in forms.items():
         subject.decode(0, form)  # packs the weights
         record.forms[name] = Rounding(count * bits[name] / 8 / 1e6, {})

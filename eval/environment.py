@@ -11,18 +11,13 @@ from typing import Any
 import torch
 
 
-def environment(device: torch.device | None = None) -> dict[str, Any]:
-    """Versions and machine.
-
-    Args:
-        device: where the work is done; None: on the GPU, if there is one.
-    """
+def environment(device: torch.device) -> dict[str, Any]:
+    """Versions, and the machine whose `device` does the work."""
     import diffusers
     import transformers
 
     from .. import __version__
 
-    cuda = torch.cuda.is_available() if device is None else device.type == "cuda"
     return {
         "mmspec": __version__,
         "commit": commit(),
@@ -33,7 +28,7 @@ def environment(device: torch.device | None = None) -> dict[str, Any]:
         "processor": processor(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
-        "device": torch.cuda.get_device_name(device) if cuda else "cpu",
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
     }
 
 

@@ -58,7 +58,7 @@ class Showcase:
             "prompt": self.prompt,
             "seed": self.seed,
             "call": self.call,
-            "environment": environment(),
+            "environment": environment(self.pipe.device),
             "methods": {name: _row(rows, samples.get("plain")) for name, rows in samples.items()},
         }
 

@@ -186,9 +186,8 @@ def measure_experts(
     by_chance = {n: expected(count, chosen, n) for n in TOKENS}
     seconds = seconds_of(model, prompt, text[:, prompt.shape[1] :], samples)
     a, b, c = fit({n: seconds[n] for n in FITTED}, by_chance)
-    record = ExpertsRecord(
-        environment(), name, weights, count, chosen, len(layers), samples, 1e3 * seconds[1]
-    )
+    machine, one = environment(model.device), 1e3 * seconds[1]
+    record = ExpertsRecord(machine, name, weights, count, chosen, len(layers), samples, one)
     record.coefficients = [1e3 * x for x in (a, b, c)]
     for n in TOKENS:
         record.calls[n] = CallCost(

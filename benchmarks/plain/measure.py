@@ -199,7 +199,7 @@ def measure_plain(
         samples: pairs of each.
         update: called after every call.
     """
-    record = PlainRecord(environment(), samples)
+    record = PlainRecord(environment(torch.device(device)), samples)
     for name, weights, subject in subjects(names, side, memory, device):
         for rows in batches:
             record.rows.append(measure(name, weights, subject, rows, samples, update))

@@ -138,6 +138,5 @@ def notes(record: SimulationRecord) -> tuple[str, ...]:
 def markdown(record: SimulationRecord) -> str:
     """The page."""
     blocks = ["# Systems by simulation", ABOUT]
-    for table in tables(record):
-        blocks += [table.caption, table.markdown()]
+    blocks += [table.markdown() for table in tables(record)]
     return "\n\n".join([*blocks, *(f"Note: {note}." for note in notes(record))]) + "\n"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+import torch
 
 from ...errors import InputError
 from ...files import locked, to_json, write_atomic, write_json
@@ -90,7 +91,7 @@ def score_given(
         record = {
             "suite": suite.name,
             "command": shlex.join(command),
-            "environment": environment(),
+            "environment": environment(torch.device(given.device)),
             **scores,
         }
         write_atomic(out / "samples.jsonl", "".join(to_json(line) + "\n" for line in lines))

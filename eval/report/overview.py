@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from ...errors import InputError
 from ...methods import PIPELINES
@@ -184,7 +185,7 @@ def _ran(path: Path, report: Report, base: Path) -> str:
         if name in settings:
             facts.append(f"{name.replace('_scale', '').replace('_', '-')} {settings[name]:g}")
     for name, call in settings.get("calls", {}).items():
-        facts.append(f"{name} " + ", ".join(f"{key} {value:g}" for key, value in call.items()))
+        facts.append(f"{name} " + ", ".join(f"{key} {_number(of)}" for key, of in call.items()))
     judged = _judged(report)
     facts += [f"n = {_timed(report):,} timed"] if _timed(report) else ["not timed"]
     facts += [f"{judged:,} judged"] if judged else []
@@ -192,6 +193,11 @@ def _ran(path: Path, report: Report, base: Path) -> str:
         facts.append(f"target's entropy {f.fixed(report.target_entropy, 2)} nats a token")
     facts += [notes] if (notes := _notes(report)) else []
     return f"[The report]({_page(path, base)}): {escape('; '.join(facts))}."
+
+
+def _number(value: Any) -> str:
+    """A setting without idle digits; it may also be a text or a list."""
+    return f"{value:g}" if isinstance(value, int | float) else f.fact(value)
 
 
 def _timed(report: Report) -> int:

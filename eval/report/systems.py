@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from ...errors import InputError
-from ...methods import SpecConfig, config_of
+from ...methods import Modality, SpecConfig, config_of
 from ...methods.systems import SYSTEMS, System
 from ..schema import MethodResult, Report
 from .evidence import LEGEND, NONE, Evidence, is_of, suite_of
@@ -23,12 +23,21 @@ class Ran(NamedTuple):
 
     Attributes:
         real: the model is a published checkpoint, not one that ships.
+        modality: what the target makes.
     """
 
     config: SpecConfig
     row: MethodResult
     suite: str
     real: bool
+    modality: Modality
+
+    def runs(self, wanted: SpecConfig) -> bool:
+        """True if it is of this very configuration, however the two are spelled."""
+        try:
+            return self.config.resolve(self.modality) == wanted.resolve(self.modality)
+        except InputError:  # another kind of model's
+            return False
 
 
 def systems(paths: Sequence[Path], tests: Path | None = None) -> str:
@@ -47,7 +56,7 @@ def systems(paths: Sequence[Path], tests: Path | None = None) -> str:
     reports = [report for report in map(Report.read, paths) if report.for_reporting]
     reports.sort(key=lambda report: str(report.date or ""))
     rows = [
-        Ran(config, row, report.suite, report.model != "embedded")
+        Ran(config, row, report.suite, report.model != "embedded", _modality(report))
         for report in reports
         if report.model == "embedded" or published(report) is not None
         for name, row in report.methods.items()
@@ -71,6 +80,11 @@ def systems(paths: Sequence[Path], tests: Path | None = None) -> str:
     return f"{table}\n\n{LEGEND}\n"
 
 
+def _modality(report: Report) -> Modality:
+    """Kind of a report's model: one of text is a vision-language model that is shown nothing."""
+    return cast(Modality, "vlm" if report.pipeline == "text" else report.pipeline)
+
+
 def configured(system: System) -> SpecConfig | None:
     """Configuration of a system; None: it is no method, or is not built."""
     if not system.use or system.use.startswith(("mmspec", "python")):
@@ -90,18 +104,18 @@ def here(system: System) -> str:
 
 def _best(wanted: SpecConfig, rows: Sequence[Ran]) -> Ran | None:
     """The row that a system's figure is of; None: there is none."""
-    timed = [ran for ran in rows if ran.row.speedup_median is not None]
-    own = [ran for ran in timed if ran.config == wanted]
+    timed = [ran for ran in rows if ran.row.speedup is not None and ran.row.role != "baseline"]
+    own = [ran for ran in timed if ran.runs(wanted)]
     others = [ran for ran in timed if is_of(ran.config, wanted)]
     if own:
         return own[-1]
-    return max(others, key=lambda ran: ran.row.speedup_median or 0.0, default=None)
+    return max(others, key=lambda ran: ran.row.speedup or 0.0, default=None)
 
 
 def _figure(best: MethodResult) -> str:
     """Speed-up and tokens a call."""
     calls = best.mean_acceptance_length
-    return f"{best.speedup_median:.2f}×" + (f", {calls:.1f} tokens a call" if calls > 1 else "")
+    return f"{best.speedup:.2f}×" + (f", {calls:.1f} tokens a call" if calls > 1 else "")
 
 
 def _read(name: str) -> SpecConfig | None:

@@ -22,7 +22,7 @@ def summarize_run(job: Job, todo: Plan, folder: RunFolder, command: Sequence[str
     judged = min((row.n for row in rows.values()), default=0)
     if todo.quality:
         notes += _undecided(job, rows)
-        if judged > todo.quality:
+        if judged > todo.quality and (todo.most > todo.quality or not todo.limited):
             notes.append(
                 f"samples rose from {todo.quality} to {judged} until the comparison was decided: "
                 "each look is at 95 %, all of them together are less sure"

@@ -22,8 +22,7 @@ def add_parser(commands: Any) -> None:
     chat.add_argument(
         "prompt", nargs="?", help="what to answer (default: the lines of the input, turn by turn)"
     )
-    options.add_model(chat)
-    chat.set_defaults(model=_MODEL)
+    options.add_model(chat, usual=_MODEL)
     chat.add_argument("--system", help="what stands in front (default: what the model was taught)")
     add_answers(chat)
 
@@ -83,5 +82,5 @@ def _talk(args: argparse.Namespace, config: SpecConfig, pipe: Any) -> int:
         out = chat.say(line.strip(), **call)
         if args.json:
             record = {"text": out.text[0], "reused_tokens": chat.memory.reused}
-            print(to_json({**record, **out.stats.as_dict()}))
+            print(to_json({**record, **out.stats.as_dict()}), flush=True)  # somebody may wait
     return 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -152,6 +153,22 @@ def _run(args: argparse.Namespace) -> int:
     return _score(args, suite, out)
 
 
+# options of suites whose outputs a pipeline makes, and of those that score files
+_OF_RUNS = (
+    *("methods", "sweep", "limit", "max_samples", "batch_sizes", "size", "seed", "executor"),
+    *("address", "workers", "device_map", "expert", "model"),
+)
+_OF_FILES = ("questions", "annotations", "predictions", "captions", "videos", "partial")
+_UNSET: tuple[Any, ...] = (None, (), [], 0, False, "local")
+
+
+def _refuse(args: argparse.Namespace, names: Sequence[str], why: str) -> None:
+    """Raise an `InputError` if one of the options is given, which would do nothing."""
+    for name in names:
+        if getattr(args, name) not in _UNSET:
+            raise InputError(f"--{name.replace('_', '-')} is for {why}; leave it out")
+
+
 def _run_pipeline(args: argparse.Namespace, suite: Suite, out: Path) -> int:
     import torch
 
@@ -161,6 +178,7 @@ def _run_pipeline(args: argparse.Namespace, suite: Suite, out: Path) -> int:
     from ..eval.showcase import print_table
     from ..picture import BACKGROUND, check_background
 
+    _refuse(args, _OF_FILES, f"files that are scored, and suite {suite.name} has its outputs made")
     part, measured = MODALITIES[suite.pipeline], modality(suite.pipeline)
     model = measured.model if args.model is None else args.model
     prompts = part.items(suite, args.prompts)
@@ -234,6 +252,7 @@ def _run_pipeline(args: argparse.Namespace, suite: Suite, out: Path) -> int:
 def _score(args: argparse.Namespace, suite: Suite, out: Path) -> int:
     from ..eval.measure.score_files import Given, score_given
 
+    _refuse(args, _OF_RUNS, "outputs that a pipeline makes, and here files are scored")
     check_device(args.device)
     named = {f.name: getattr(args, f.name) for f in fields(Given) if f.name != "weights"}
     with bar(suite.name, "picture", delay=1) as shown:

@@ -114,13 +114,19 @@ def methods_of(args: argparse.Namespace, name: str, config: SpecConfig) -> dict[
     return ({"plain": SpecConfig("plain")} if args.compare else {}) | {name: config}
 
 
-def add_model(parser: argparse.ArgumentParser, several: bool = False) -> None:
-    """The options that `open_pipeline` reads; with `several`, a list of models."""
-    text = "folder, hub id, or a name of `mmspec ls models` (default: the embedded one of its kind)"
+def add_model(
+    parser: argparse.ArgumentParser, several: bool = False, usual: str | None = None
+) -> None:
+    """The options that `open_pipeline` reads; with `several`, a list of models.
+
+    `usual` is the default; None: the embedded model.
+    """
+    default = usual or "the embedded one of its kind"
+    text = f"folder, hub id, or a name of `mmspec ls models` (default: {default})"
     if several:
         parser.add_argument("--model", action="append", help=f"{text}; may be given again")
     else:
-        parser.add_argument("--model", help=text)
+        parser.add_argument("--model", default=usual, help=text)
     parser.add_argument("--device", default="cpu", help="such as cpu or cuda")
 
 

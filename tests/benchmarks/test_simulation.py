@@ -420,4 +420,6 @@ def test_the_stored_record_holds_and_still_draws():
     record = SimulationRecord(**data)
     assert record.enough
     assert record.holds
-    assert markdown(record) == (stored / "simulation.md").read_text()
+    page = markdown(record)
+    assert page == (stored / "simulation.md").read_text()
+    assert page.count("Recorded: shares of tokens.") == 1

@@ -9,6 +9,7 @@ import pytest
 import texts
 
 import mmspec
+from mmspec.cli.main import main
 
 
 @pytest.fixture(scope="module")
@@ -74,3 +75,22 @@ def test_what_it_refuses(chat, more, message):
     code, out, err = chat(*more)
     assert (code, out) == (2, "")
     assert message in err
+
+
+def test_each_turn_is_told_before_the_next_is_read(folder, monkeypatch):
+    """To whoever answers it: output to a pipe is held back otherwise."""
+    raw, seen = io.BytesIO(), []
+
+    class Lines:
+        def isatty(self):
+            return False
+
+        def __iter__(self):
+            yield "the cat\n"
+            seen.append(raw.getvalue())
+            yield "\n"
+
+    monkeypatch.setattr("sys.stdin", Lines())
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(raw))
+    assert main(["chat", "--model", str(folder), "--max-new-tokens", "4", "--json"]) == 0
+    assert json.loads(seen[0])["text"]

@@ -173,3 +173,20 @@ def test_validate(run, tmp_path, refused):
 def test_eval_refuses(evaluate, tmp_path, options, parts, refused):
     refused(evaluate(*options), *parts)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("suite", "more", "said"),
+    [
+        ("vqav2", ["--limit", 3], "--limit is for outputs that a pipeline makes"),
+        ("vqav2", ["--methods", "plain"], "--methods is for outputs that a pipeline makes"),
+        ("vqav2", ["--model", "embedded-vlm"], "--model is for outputs that a pipeline makes"),
+        ("vlm-questions", [], "--questions is for files that are scored"),
+    ],
+)
+def test_options_that_would_do_nothing_are_refused(run, tmp_path, suite, more, said):
+    files = ["--questions", "q.json", "--predictions", "p.jsonl", "-o", tmp_path / "out"]
+    code, out, err = run("eval", "run", "--suite", suite, *files, *more)
+    assert (code, out) == (2, "")
+    assert said in err
+    assert not (tmp_path / "out").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -23,7 +24,9 @@ def sample(seconds: float, tokens: int, method: str = "plain") -> Sample:
 def test_answers_of_unlike_length_are_compared_a_token():
     """A drawn answer half as long takes half the time: that is no speed-up."""
     samples = {"plain": [sample(10.0, 100), sample(4.0, 40)], "sjd": [sample(5.0, 50, "sjd")] * 2}
-    row = Showcase(None, {}, "why?", 2, 0, {}).record(samples)["methods"]["sjd"]
+    row = Showcase(SimpleNamespace(device=torch.device("cpu")), {}, "why?", 2, 0, {}).record(
+        samples
+    )["methods"]["sjd"]
     assert row["speedup_median"] == pytest.approx(1)
 
 
@@ -34,7 +37,11 @@ def test_what_seconds_and_speedups_are_is_said(capsys):
         "plain": [sample(plain, 10) for plain, _ in pairs],
         "sjd": [sample(own, 10, "sjd") for _, own in pairs],
     }
-    print_table(Showcase(None, {}, "why?", 2, 0, {}).record(samples)["methods"])
+    print_table(
+        Showcase(SimpleNamespace(device=torch.device("cpu")), {}, "why?", 2, 0, {}).record(samples)[
+            "methods"
+        ]
+    )
     head, plain, sjd, told = capsys.readouterr().out.splitlines()
     at = head.index("seconds"), head.index("speed-up")
     assert [line[at[0] :].split()[0] for line in (plain, sjd)] == ["100.000", "10.000"]
@@ -46,7 +53,7 @@ def test_what_seconds_and_speedups_are_is_said(capsys):
 
 
 def test_a_table_without_speedups_explains_none(capsys):
-    show = Showcase(None, {}, "why?", 1, 0, {})
+    show = Showcase(SimpleNamespace(device=torch.device("cpu")), {}, "why?", 1, 0, {})
     print_table(show.record({"sjd": [sample(1.0, 10)]})["methods"])
     assert len(capsys.readouterr().out.splitlines()) == 2
 
@@ -79,3 +86,12 @@ def test_an_estimate_never_contradicts_the_table(caplog, monkeypatch, methods, t
     with caplog.at_level(logging.WARNING):
         paired_runs(Pipe(), configs, [], 0, {}, warmup=0)
     assert len(caplog.records) == told
+
+
+def test_a_record_names_the_device_that_computed(monkeypatch):
+    """A machine may have another one."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda *_: "a card")
+    pipe = SimpleNamespace(device=torch.device("cpu"))
+    record = Showcase(pipe, {}, "p", 1, 0, {}).record({})
+    assert record["environment"]["device"] == "cpu"

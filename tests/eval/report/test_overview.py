@@ -220,3 +220,10 @@ def test_a_page_without_a_place_stays_as_it_is(content, tmp_path, capsys):
     assert main(["eval", "table", str(tmp_path), "--into", str(page)]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
     assert page.read_text() == content
+
+
+def test_calls_may_hold_texts(tmp_path):
+    report = made()
+    report.settings["calls"] = {"short": {"stop": ["."], "temperature": 1.0}}
+    report.write(tmp_path)
+    assert "short stop ., temperature 1;" in overview([tmp_path], tmp_path)

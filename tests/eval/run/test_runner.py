@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import signal
 import time
 from dataclasses import replace
@@ -200,6 +201,14 @@ def test_samples_rise_until_the_comparison_is_decided(job, tmp_path, monkeypatch
     }
     assert later[40]["prompt"] == later[10]["prompt"]  # the same prompts again, with other seeds
     assert (later[40]["seed"], later[10]["seed"]) == (40, 10)
+
+
+def test_a_limit_over_a_fuller_folder_is_no_rise(job, finished, tmp_path):
+    """Nobody has looked in between."""
+    shutil.copytree(finished, tmp_path / "run")
+    report = run_suite(job, replace(WHOLE, quality=10, most=10, limited=True), tmp_path / "run")
+    assert any("samples already" in note for note in report.notes)
+    assert not any("samples rose" in note for note in report.notes)
 
 
 def test_a_run_is_extended_without_drawing_anything_again(job, finished, tmp_path):
