@@ -291,20 +291,25 @@ class Scores:
             raise ContractError("this rule judges by a reward, and none was asked")
         return self.laws.frames
 
-    def undefined(self, accepted: Tensor) -> Tensor:
-        """True for rows `[B]` with a law that the target can't give.
-
-        Of vectors, a law up to the one behind the first `accepted [B]` nodes: what fell may be no
-        input of the target.
-        """
+    def undefined(self) -> Tensor:
+        """True for rows `[B]` with a law that the target can't give."""
         if isinstance(self.laws, Rewards):  # what no reward judges is rejected
             frames = self.laws.frames
             return torch.zeros(len(frames), dtype=torch.bool, device=frames.device)
         if isinstance(self.laws, Gaussian):
-            wrong = ~(self.laws.mean + self.laws.std).isfinite().all(-1)  # [B, N + 1]
-            places = torch.arange(wrong.shape[1], device=wrong.device)
-            return (wrong & (places <= accepted[:, None])).any(1)
+            return ~(self.laws.mean + self.laws.std).sum((1, 2)).isfinite()
         return self.laws[..., 0].sum(1).isnan()  # such a law has no numbers at all
+
+    def undefined_where_drawn(self, accepted: Tensor) -> Tensor:
+        """The same, up to the law behind the first `accepted [B]` nodes.
+
+        A vector that fell may be no input of the target, and nobody draws from the law behind it.
+        """
+        if not isinstance(self.laws, Gaussian):
+            return self.undefined()
+        wrong = ~(self.laws.mean + self.laws.std).isfinite().all(-1)  # [B, N + 1]
+        places = torch.arange(wrong.shape[1], device=wrong.device)
+        return (wrong & (places <= accepted[:, None])).any(1)
 
     def at_nodes(self, draft: Draft) -> Tensor:
         """The law `[B, N, V]` by which each node is judged: the one after its parent."""

@@ -156,7 +156,7 @@ def advance(
         positions = positions.view(-1, width, *[1] * len(shape)).expand(-1, -1, *shape)
     context.tokens.scatter_(1, positions, verdict.emitted)
     lengths = context.lengths + counts
-    undefined = scores.undefined(verdict.accepted)
+    undefined = scores.undefined()
     faulty = none if draft.faulty is None else draft.faulty
     guessed = none if verdict.guessed is None else verdict.guessed
     # what stands is no prefix: it says nothing of how far a draft may go
@@ -166,7 +166,7 @@ def advance(
         [draft.lengths, reached, accepted, counts, lengths, end, undefined, faulty, guessed]
     ).tolist()
     for row, finished in enumerate(context.finished):
-        if wrong[row] and not finished:
+        if wrong[row] and not finished and scores.undefined_where_drawn(verdict.accepted)[row]:
             sample = row if context.samples is None else context.samples[row]
             raise TargetError(
                 f"the target's laws behind token {context.base[row]} of row {sample} are no numbers"

@@ -174,6 +174,8 @@ class Drafter(Part):
         ahead: it drafts while the target reads.
         units: its drafts are units that stand or fall as a whole.
         asks: it may say itself which of its drafts are to be verified.
+        returns: its draft model goes back far behind the latest draft, so that layers with a window
+            keep all entries.
     """
 
     tokens: Tokens = "ids"
@@ -199,6 +201,7 @@ class Drafter(Part):
     ahead: bool = False
     units: bool = False
     asks: bool = False
+    returns: bool = False
     kind: ClassVar[str] = "drafter"
     home: ClassVar[str] = "mmspec.draft"
 

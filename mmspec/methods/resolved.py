@@ -139,6 +139,11 @@ class ResolvedConfig:
         return any(part.rounds for part, _ in self.drafters)
 
     @property
+    def returns(self) -> bool:
+        """True if a draft model's layers keep all entries, whatever their windows are."""
+        return any(part.returns for part, _ in self.drafters)
+
+    @property
     def asks(self) -> Drafter:
         """The drafter that a draft model or a head serves."""
         drafter: Drafter = self.drafter if self.inner is None else self.inner.part

@@ -238,6 +238,9 @@ class Drafting:
         law = request.ranked if config.soft_drafts else request.drafted
         keeping = self.caches.keeping("draft", seen)
         model = request.guided(self.drafter, seen, self.scratch, law, self.words, keeping)
+        if config.returns or self.words is not None:
+            model.returns = True
+            model.reserve(self.scratch)
         self.caches.follow(model, seen)
         stats.draft_cache_entries = kept_entries(model)
         if self.router is not None:

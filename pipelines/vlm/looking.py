@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from ...models.call_masks import additive
+from ...models.call_masks import additive, prefix_mask
 from ...models.transformers.looking import attention_told
 from ...models.transformers.qwen_vl import deep_inputs
 from ...models.transformers.vlm import VisualPrompt, VlmDecoder
@@ -26,7 +26,10 @@ def look(
     """
     width = prompt.mask.shape[1]
     place = torch.arange(width, device=prompt.mask.device)
-    seen = (place <= place[:, None]) & (prompt.mask[:, None] | (place == place[:, None]))
+    groups = prompt.both_ways
+    groups = torch.full_like(prompt.mask, -1, dtype=torch.long) if groups is None else groups
+    seen = prefix_mask(place <= place[:, None], (~prompt.mask).sum(1), groups)
+    mask = additive(seen, prompt.embedded.dtype)
     inputs = {} if prompt.deep is None else deep_inputs(prompt, place)
     made: dict[int, Tensor] = {}
 
@@ -40,7 +43,7 @@ def look(
     ):
         decoder.body(
             inputs_embeds=prompt.embedded,
-            attention_mask=additive(seen, prompt.embedded.dtype)[:, None],
+            attention_mask=decoder.masks.of(mask, lambda: (place[:, None] - place)[None]),
             position_ids=prompt.positions[..., :width],
             use_cache=False,
             **inputs,

@@ -190,9 +190,14 @@ class Request:
             both_ways=prompt.both_ways,
             prefill_chunk=self.prefill_chunk,
         )
-        if keeping is not None:
-            return KeptDecoder(decoder, setting, keeping)
-        return GuidedDecoder(decoder, setting)
+        made = (
+            GuidedDecoder(decoder, setting)
+            if keeping is None
+            else KeptDecoder(decoder, setting, keeping)
+        )
+        # a compressed prompt may be as wide as before, and padded where it was not
+        made.compact |= not torch.equal(prompt.mask[: len(self.mask)], self.mask)
+        return made
 
     def emitted(self, lengths: list[int], width: int) -> dict[str, Any]:
         """The asked of `scores` and `logits` of the tokens, a tensor a column."""

@@ -76,16 +76,17 @@ class Twin:
         self.said = dict(zip(map(id, self.rows), ids, strict=True))  # -1 at pictures
 
     def states(self, passes, text):
-        """All hidden states of a text `[L + 1, S, D]`, the last behind the final norm."""
-        body = self.model.model.language_model
-        return torch.stack(
-            [
-                s[0]
-                for s in body(
-                    inputs_embeds=passes.embedded(text), output_hidden_states=True
-                ).hidden_states
-            ]
-        )
+        """All hidden states of a text `[L + 1, S, D]`, the last behind the final norm.
+
+        `joined_states` are what EAGLE-3 reads of them: the last one in front of it.
+        """
+        body, front = self.model.model.language_model, []
+        hook = body.norm.register_forward_pre_hook(lambda norm, args: front.append(args[0]))
+        out = body(inputs_embeds=passes.embedded(text), output_hidden_states=True)
+        hook.remove()
+        states = torch.cat(out.hidden_states)
+        self.joined_states = torch.cat([states[:-1], front[0]])
+        return states
 
     def law(self, row, committed, path):
         with torch.no_grad():
@@ -204,7 +205,7 @@ class Twin:
                 e = embedded[column]
                 if three:
                     if hidden is None:
-                        parts = states[:3, column - 1]
+                        parts = self.joined_states[:3, column - 1]
                         if c.get("fc_norm"):
                             parts = [
                                 naive.rms_norm(p, t[f"fc_norm.{n}.weight"], eps)
@@ -235,7 +236,10 @@ class Twin:
         text = self.text
         for place in range(root + depth):
             if place < root:
-                e, parts = t["embed_tokens.weight"][text[place + 1]], states[:3, place].flatten()
+                e, parts = (
+                    t["embed_tokens.weight"][text[place + 1]],
+                    self.joined_states[:3, place].flatten(),
+                )
                 if text[place + 1] < 0:
                     e = embedded[place + 1]
             else:

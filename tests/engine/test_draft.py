@@ -65,15 +65,17 @@ def test_nodes_are_judged_by_the_law_behind_their_parents():
 def test_laws_that_the_target_cannot_give(bad):
     mean, std = torch.zeros(3, 4, 2), torch.ones(3, 4, 2)
     mean[1, 3, 0], std[2, 0, 1] = bad, bad
-    every = torch.full((3,), mean.shape[1] - 1)
-    assert Scores(Gaussian(mean, std)).undefined(every).tolist() == [False, True, True]
-    some = torch.tensor([3, 2, 0])  # what fell is not asked about
-    assert Scores(Gaussian(mean, std)).undefined(some).tolist() == [False, False, True]
+    scores = Scores(Gaussian(mean, std))
+    assert scores.undefined().tolist() == [False, True, True]
+    every, some = torch.full((3,), 3), torch.tensor([3, 2, 0])  # what fell is not asked about
+    assert scores.undefined_where_drawn(every).tolist() == [False, True, True]
+    assert scores.undefined_where_drawn(some).tolist() == [False, False, True]
     probs = torch.rand(3, 4, 2)
     probs[1, 2] = float("nan")
-    assert Scores(probs).undefined(every).tolist() == [False, True, False]
+    assert Scores(probs).undefined().tolist() == [False, True, False]
+    assert Scores(probs).undefined_where_drawn(some).tolist() == [False, True, False]
     frames = torch.full((3, 1, 4), bad)
-    assert not Scores(Rewards(frames)).undefined(every).any()
+    assert not Scores(Rewards(frames)).undefined().any()
 
 
 def test_scores_of_another_kind():

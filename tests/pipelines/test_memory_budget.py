@@ -17,6 +17,7 @@ from mmspec.engine.laws import Categorical, WithoutReplacement
 from mmspec.methods import config_of, serving
 from mmspec.models.guided import GuidedDecoder
 from mmspec.models.target import TokenTarget
+from mmspec.models.transformers.tiny import tiny
 
 NEW = 16  # tokens, of a picture as well
 RESOLVED = {
@@ -149,3 +150,20 @@ def test_pictures(added, tiny_folder, method):
 
     if one.contract == "exact":
         check_budgets(speculated, added, config_of(method))
+
+
+def test_a_drafter_that_keeps_all_slots_of_its_windows_is_counted_so(added):
+    """Its exits catch up from far behind."""
+    sizes = {"max_position_embeddings": 256}
+    model = tiny("llama", torch.float64, **sizes)
+    drafter = tiny("mistral", torch.float64, sliding_window=6, **sizes)
+    model.generation_config.eos_token_id = None
+    ids = torch.randint(3, 30, (1, 120), generator=torch.Generator().manual_seed(0))
+
+    def speculated(config):
+        mmspec.enable_speculation(model, config or "plain", drafter if config else None)
+        out = model.generate(ids, max_new_tokens=NEW, do_sample=False).tolist()
+        mmspec.disable_speculation(model)
+        return out
+
+    check_budgets(speculated, added, SpecConfig("s2d"))

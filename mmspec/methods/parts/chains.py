@@ -145,6 +145,7 @@ PARTS = (
         SortedOptions,
         {"thresholds": "exit_confidence"},
         needs=("drafter",),
+        returns=True,
         paper="Kavehzadeh et al. 2024",
         **CHAIN,
         **ONE_LAW,

@@ -131,7 +131,7 @@ def _routed(
 
 
 _GIVEN: Any = {"steps": "draft_steps"}
-_MASKED: Any = dict(needs=("drafter", "masked"), paper="Cheng et al. 2025")
+_MASKED: Any = dict(needs=("drafter", "masked"), returns=True, paper="Cheng et al. 2025")
 
 PARTS = (
     Drafter(
@@ -159,6 +159,7 @@ PARTS = (
         "the best paths through a masked diffusion model's block, by its laws and the text's own",
         MaskedPathsOptions,
         needs=("drafter", "masked"),
+        returns=True,
         **PATHS,
     ),
     Drafter(

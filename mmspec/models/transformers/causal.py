@@ -139,7 +139,7 @@ class CausalDecoder:
             self._rearranged = self._rearranging.of(self)
         parts = [] if self._rearranged is not None else [self.body]
         parts += [] if head is None else [head]
-        ways = self._repacked.ways(parts, self.weights)
+        ways = self._repacked.ways(parts, self.weights) if parts else []
         if self._of is not None:
             self._ways, ways = [*ways, *self.experts.ways(self.weights)], []
         else:

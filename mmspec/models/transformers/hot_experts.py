@@ -130,21 +130,36 @@ def hottest(chosen: Tensor, seen: Tensor, experts: int, hot: int) -> Tensor:
 class _Among(TorchFunctionMode):
     """Lets routers choose among experts that are not `cold [R, experts]`.
 
-    Routers are of many kinds, and all of them end with the largest of a token's scores.
+    Routers are of many kinds, and all of them end with the largest of a token's scores. Some choose
+    groups of experts first and leave the others out: a token whose groups hold too few that are not
+    cold chooses among those of all groups.
     """
 
     def __init__(self, cold: Tensor) -> None:
         super().__init__()
         self.cold = cold
+        self._ungrouped: Tensor | None = None  # scores [..., experts] before groups are chosen
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
         if func in (torch.topk, Tensor.topk):
-            scores = args[0]
-            if scores.shape[-1] == self.cold.shape[-1]:
-                each = scores.shape[:-1].numel() // len(self.cold)
-                cold = self.cold.repeat_interleave(each, 0).view(scores.shape)
-                args = scores.masked_fill(cold, -torch.inf), *args[1:]
-        return func(*args, **(kwargs or {}))
+            scores, experts = args[0], self.cold.shape[-1]
+            if scores.shape[-1] == experts:
+                args = self._left(scores, kwargs["k"] if "k" in kwargs else args[1]), *args[1:]
+            elif scores.shape[-2:].numel() == experts:
+                self._ungrouped = scores.flatten(-2)
+        return func(*args, **kwargs)
+
+    def _left(self, scores: Tensor, count: int) -> Tensor:
+        """Scores `[..., experts]` of which `count` are chosen, without cold experts."""
+        each = scores.shape[:-1].numel() // len(self.cold)
+        cold = self.cold.repeat_interleave(each, 0).view(scores.shape)
+        left, whole = scores.masked_fill(cold, -torch.inf), self._ungrouped
+        self._ungrouped = None
+        if whole is None:
+            return left
+        enough = (left > -torch.inf).sum(-1, keepdim=True) >= count
+        return torch.where(enough, left, whole.view(scores.shape).masked_fill(cold, -torch.inf))
 
 
 def _routed(forward: Callable[..., Any], among: _Among, *args: Any, **kwargs: Any) -> Any:

@@ -271,3 +271,14 @@ def test_a_copied_model_has_experts_of_its_own(single):
     plain = model.generate(**inputs, max_new_tokens=NEW, do_sample=False)
     assert changed.tolist() == plain.tolist() != theirs.tolist()
     assert 0 < stood <= drafted
+
+
+def test_groups_leave_the_hot_experts_to_choose():
+    """Of experts in groups, of which a token chooses one first."""
+    model = tiny("deepseek_v3", torch.float32, n_routed_experts=8, n_group=4, topk_group=1)
+    model.generation_config.eos_token_id = None
+    inputs = {"input_ids": torch.tensor(PROMPTS[:1]), "do_sample": False}
+    theirs, _ = answered(model, "plain", inputs)
+    ours, stats = answered(model, "specqd[hot_experts=2,num_draft_tokens=3]", inputs)
+    assert ours.tolist() == theirs.tolist()
+    assert stats.as_dict()["experts_per_draft"] == 2

@@ -508,3 +508,19 @@ def test_full_size_pictures(full_size, pipe):
     assert image_model.default_size == (384, 384)
     assert image_model.grid(384, 384) == TokenGrid(24, 24)
     assert image_model.vocab_size == 16384
+
+
+@pytest.mark.parametrize(
+    "config", [SpecConfig("plain", target_weights="int8"), SpecConfig("specqd")], ids=str
+)
+def test_rounded_weights(pipe, config):
+    """Its layers are rearranged, and its head is no linear layer of the language model's."""
+    plain = draw(pipe).images
+    pipe.enable_speculation(config)
+    try:
+        out = draw(pipe)
+    finally:
+        pipe.disable_speculation()
+    assert out.images.shape == plain.shape
+    if config.method == "specqd":
+        assert torch.equal(out.images, plain)

@@ -12,7 +12,7 @@ from transformers import DynamicCache, StaticCache
 from vlms import IMAGE, START, STOP, VIDEO, asked, shorter
 from vlms import made as made_to_see
 
-from mmspec import disable_speculation, enable_speculation
+from mmspec import SpecConfig, disable_speculation, enable_speculation
 from mmspec.errors import InputError
 from mmspec.models.transformers.cache_view import CACHE_NAMES
 from mmspec.models.transformers.rearranged import halved, side_by_side
@@ -372,3 +372,16 @@ def test_new_tokens_alone_are_refused():
     mask = torch.ones(1, 12, dtype=torch.long)
     with pytest.raises(InputError, match="whole conversation"):
         model.generate(turn, attention_mask=mask, max_new_tokens=4, **given)
+
+
+def test_a_compressed_prompt_that_is_as_wide_as_before_leaves_no_cache():
+    """A row without a picture fills the width; another one's padding has grown."""
+    model = made_to_see("llava")
+    inputs = asked(model, [0, 1])
+    ids, mask = inputs["input_ids"], inputs["attention_mask"]
+    text = torch.arange(ids.shape[1] + 20) % 20 + 1
+    inputs["input_ids"] = torch.stack([text, F.pad(ids[1], (20, 0))])
+    inputs["attention_mask"] = torch.stack([torch.ones_like(text), F.pad(mask[1], (20, 0))])
+    enable_speculation(model, SpecConfig("plain", target_compressor="divprune", target_keep=0.5))
+    how = {"max_new_tokens": 4, "do_sample": False, "return_dict_in_generate": True}
+    assert model.generate(**inputs, **how).past_key_values is None

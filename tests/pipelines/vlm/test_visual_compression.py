@@ -18,6 +18,7 @@ from mmspec.compress.tower import watch
 from mmspec.errors import InputError
 from mmspec.methods import parts
 from mmspec.models.transformers.prompted import prompted
+from mmspec.pipelines.vlm.looking import look
 from mmspec.pipelines.vlm.visual_compression import PictureShortener
 
 RAGGED = [1, 2, 0]  # pictures of every row
@@ -270,3 +271,20 @@ def test_fastv_of_a_single_layer(known):
     shallow.layers = range(1)
     with pytest.raises(InputError, match="reads layer 2 of a language model, and this one has 1"):
         PictureShortener(shallow, "fastv", 0.5)
+
+
+@pytest.mark.parametrize("family", ["paligemma", "gemma3"])
+def test_pictures_that_are_read_both_ways_are_looked_at_so(family):
+    """By the masks of the model's own pass, windows among them."""
+    model = made(family)
+    inputs = asked(model, [1, 2])
+    decoder, given = prompted(model), dict(inputs)
+    ids, mask = given.pop("input_ids"), given.pop("attention_mask").bool()
+    with torch.inference_mode():
+        prompt = decoder.prompt(ids, mask, 4, **given)
+        (mine,) = look(decoder, prompt, [1], lambda weights: weights[:, :, -1])
+    before = model.config.text_config._attn_implementation
+    model.set_attn_implementation("eager")
+    theirs = model(**inputs, output_attentions=True).attentions[1][:, :, -1]
+    model.set_attn_implementation(before)
+    assert torch.allclose(mine, theirs, atol=1e-5)
