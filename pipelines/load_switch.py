@@ -35,6 +35,7 @@ _PATIENCE = 8  # calls until another choice is tried again, doubled whenever it 
 _LONGEST = 128  # that patience grows to
 _SEEDS = 2**32  # people set smaller ones; torch begins with 64 random bits
 _GOES_ON = ("resume", "memory")  # arguments that hold what another call has left
+_SIZES = ("height", "width", "num_frames", "num_iterations")
 _any_sample: ContextVar[bool] = ContextVar("any_sample", default=False)
 
 
@@ -105,7 +106,7 @@ class LoadSwitch:
         Args:
             choices: the first runs where nothing is known, the second is plain.
             rows: 1 or more.
-            place: what else calls must have in common to be compared, such as a device.
+            place: what else calls must have in common to be compared, such as a device or a size.
             grows, trial: see `Guard`.
         """
         key = tuple(choices), place
@@ -126,6 +127,7 @@ class LoadSwitch:
         try:
             yield choices[_PLAIN if arm is None else arm], told
         finally:
+            guard.leave(rows)
             self.guard = None
 
 
@@ -251,7 +253,7 @@ def switched(function: F) -> F:
             if not _free(pipe.modality, given):
                 pipe.speculation = choices[0]
                 return function(pipe, *args, **kwargs)
-            place = str(pipe.device), str(pipe.dtype)
+            place = str(pipe.device), str(pipe.dtype), *_laid_out(given)
             steps = PIPELINES[pipe.modality].tokens == "vectors"
             grows = choices[0].resolve(pipe.modality).drafter.window
             with pipe.switch.call(choices, _rows(given), place, grows, 1 if steps else None) as (
@@ -267,6 +269,11 @@ def switched(function: F) -> F:
         return out
 
     return call  # type: ignore[return-value]  # the same signature
+
+
+def _laid_out(given: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What decides which network a call's rounds run, and how many tokens and rows in them."""
+    return *(given.get(name) for name in _SIZES), given.get("guidance_scale") == 1
 
 
 def _free(modality: Modality, given: Mapping[str, Any]) -> bool:

@@ -151,7 +151,7 @@ def finish(
         if isinstance(guard.drafter, NestedDrafter):
             stats.inner = guard.drafter.stats
         if isinstance(engine.target, TokenTarget) and engine.target.pruning is not None:
-            stats.spared = engine.target.pruning.spared
+            stats.pruned = [engine.target.pruning.run, engine.target.pruning.whole]
         told = whole and stats.emitted and not isinstance(engine.length, GuardedLength)
         if told and isinstance(engine.target, TokenTarget):
             # at most: rows that are over would not have run to the end

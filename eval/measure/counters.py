@@ -28,7 +28,8 @@ def merged_stats(lines: Sequence[Line]) -> SpecStats:
     told_of = [{n: c[n] for n in c.keys() & known} for c in counted]
     for counters in told_of:
         if counters.get("inner"):
-            counters["inner"] = SpecStats(**counters["inner"])
+            inner: dict[str, Any] = counters["inner"]
+            counters["inner"] = SpecStats(**{name: inner[name] for name in inner.keys() & _CORE})
     first, *others = (kind(**counters) for counters in told_of)
     return first.merged(others)
 

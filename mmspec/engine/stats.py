@@ -52,7 +52,8 @@ class SpecStats:
         scored: calls of the phase "target", drafts judged or none.
         seconds: wall-clock per phase: prefill, draft, target, verify, resample (local rules),
             update, the pipeline's own.
-        spared: share of layers times nodes that pruned drafts need not run, see `Pruning`.
+        pruned: layers times nodes that drafts pruned by the target ran, and those that they would
+            have run whole, see `Pruning`; empty: none were pruned.
         own_drafts: passes of the target that its own drafting amounts to, by layers run.
         latency: seconds from when a row began until it had its first token, and until it had its
             last, per row; 0 where there is none.
@@ -74,7 +75,7 @@ class SpecStats:
     scored: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
     own_drafts: float = 0.0
-    spared: float = 0.0
+    pruned: list[int] = field(default_factory=list, metadata=BY_POSITION)
     latency: list[tuple[float, float]] = field(default_factory=list)
     fault: str | None = None
     inner: SpecStats | None = None
@@ -229,6 +230,12 @@ class SpecStats:
         return sum(self.emitted) / calls if calls else 0.0
 
     @property
+    def spared(self) -> float:
+        """Share of layers times nodes that pruned drafts did not run; 0 if none were pruned."""
+        run, whole = self.pruned or (0, 0)
+        return 1 - run / whole if whole else 0.0
+
+    @property
     def acceptance_by_position(self) -> list[float]:
         """Rate at which draft position i stood, given that those before it did.
 
@@ -256,7 +263,7 @@ class SpecStats:
         if self.inner is not None:
             within["inner_acceptance_length"] = self.inner.mean_acceptance_length
             within["inner_acceptance_by_position"] = self.inner.acceptance_by_position
-        if self.spared:
+        if self.pruned:
             within["spared"] = self.spared
         return {
             "method": self.method,

@@ -60,8 +60,3 @@ class Pruning:
 
         hidden = filled(model.hidden) if model.watched else None
         return Scores(filled(laws), hidden, logits=filled(model.raw), early=early)
-
-    @property
-    def spared(self) -> float:
-        """Share of layers times nodes that need not run."""
-        return 1 - self.run / self.whole if self.whole else 0.0

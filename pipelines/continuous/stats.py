@@ -73,6 +73,7 @@ class ContinuousStats(SpecStats):
             self.drafter_head_rows += steps * tokens * groups
         else:
             self.rounds += [0] * steps
+            self.alone += steps
             self.head_calls += steps
             self.head_rows += steps * tokens * groups
 

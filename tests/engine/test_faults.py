@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 
 import pytest
 import torch
@@ -245,13 +246,13 @@ class Gap(Table):
 
     def __init__(self, vocab: int, seed: int, share: float, lowest: int = 0) -> None:
         super().__init__(vocab, seed)
-        self.share, self.lowest, self.asked = share, lowest, 0
+        self.share, self.lowest, self.without = share, lowest, list[list[int]]()
 
     def __call__(self, prefix):
         law = super().__call__(prefix)
         digits = sum((t + 1) * 7**i for i, t in enumerate(prefix)) * 2654435761 % 2**32
         if len(prefix) >= self.lowest and digits < self.share * 2**32:
-            self.asked += 1
+            self.without.append(list(prefix))
             return [float("nan")] * self.vocab
         return law
 
@@ -262,7 +263,7 @@ def test_exact_although_the_drafter_has_no_numbers(rule):
     for seed, share in ((0, 1 / 3), (2, 1 / 2), (4, 1 / 4)):
         target, model = Table(3, seed), Gap(3, seed + 1, share)
         law = composed(4, TableTarget(target), ModelDrafter(TableModel(model)), rule(), 3)
-        assert model.asked
+        assert model.without
         assert distance(law, target.joint(4)) < EXACT
 
 
@@ -271,7 +272,7 @@ def test_exact_although_a_trees_drafter_has_no_numbers(widths):
     target, model = Table(3, 0), Gap(3, 1, 1 / 3)
     drafter = TreeDrafter(TableModel(model), widths)
     law = composed(3, TableTarget(target), drafter, RecursiveRule(), 2)
-    assert model.asked
+    assert model.without
     assert distance(law, target.joint(3)) < EXACT
 
 
@@ -290,14 +291,20 @@ def test_a_drafter_without_numbers_is_left_alone(caplog):
 def test_a_target_without_numbers_is_an_error(kind, rule):
     """The error names the row, and everything emitted before it was possible."""
     drafter = JacobiDrafter(VOCAB) if kind == "jacobi" else ModelDrafter(TableModel(MODEL))
-    target, seen = TableTarget(Gap(VOCAB, 40, 0.5, lowest=4)), []
-    engine = Engine(target, drafter, rule(), ConstantLength(3), ProductionCoins([1, 2, 3]))
+    gap, seen = Gap(VOCAB, 40, 0.5, lowest=4), []
+    engine = Engine(
+        TableTarget(gap), drafter, rule(), ConstantLength(3), ProductionCoins([1, 2, 3])
+    )
     stats = SpecStats()
-    with pytest.raises(TargetError, match=r"behind token \d+ of row [012] are no numbers"):
+    line = r"behind token (\d+) of row ([012]) are no numbers"
+    with pytest.raises(TargetError, match=line) as error:
         run(engine, 3, LIMIT, stats, lambda context: seen.append((outputs(context), stats.emitted)))
-    for out, emitted in seen[-1:]:
-        assert [len(o) for o in out] == emitted
-        assert all(TARGET(o[:n])[o[n]] > 0 for o in out for n in range(len(o)))
+    out, emitted = seen[-1]
+    assert [len(o) for o in out] == emitted
+    assert all(TARGET(o[:n])[o[n]] > 0 for o in out for n in range(len(o)))
+    token, row = map(int, re.search(line, str(error.value)).groups())
+    assert token == emitted[row] > 0
+    assert list(out[row]) in [prefix[:token] for prefix in gap.without]
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])

@@ -313,14 +313,21 @@ class Spied:
 
     @switched
     def __call__(
-        self, prompt, num_images_per_prompt=1, batch_size=None, generator=None, memory=None
+        self,
+        prompt,
+        num_images_per_prompt=1,
+        batch_size=None,
+        generator=None,
+        memory=None,
+        height=None,
+        guidance_scale=None,
     ):
         self.ran.append(self.speculation.method)
         return SimpleNamespace(stats=SimpleNamespace(emitted=[5, 3]))
 
 
 def test_what_a_switch_is_asked_and_told():
-    place = "cpu", "torch.float32"
+    place = "cpu", "torch.float32", None, None, None, None, False
     picture, answer, vectors = (
         Spied(*way) for way in (("scd", "image"), ("draft", "vlm"), ("reflection", "continuous"))
     )
@@ -335,6 +342,14 @@ def test_what_a_switch_is_asked_and_told():
     assert answer.told == [([5, 3], None), ([5, 3], 2)]
     assert vectors.asked == [(1, place, False, 1)]
     assert vectors.told == [((), None)]
+    with any_sample():  # other networks, or other rows in them, are another place
+        picture("red", height=64)
+        picture("red", guidance_scale=1)
+        picture("red", guidance_scale=3.0)
+    places = [how[1] for how in picture.asked]
+    assert len({*places}) == 3
+    assert places[3] == place
+    del picture.told[1:], picture.ran[1:]
     picture.interrupt = True
     with any_sample():
         picture("red")

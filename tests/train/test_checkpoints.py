@@ -129,7 +129,10 @@ def test_a_checkpoint_of_an_earlier_version_is_read(config):
     state = torch.load(trainer.checkpoint, weights_only=True)
     del state["settings"]
     torch.save(state, trainer.checkpoint)
-    Trainer(Toy(), replace(config, seed=9)).load()
+    again = Trainer(Toy(), replace(config, seed=9))
+    again.load()
+    assert again.step == 2
+    assert torch.equal(again.model.weight, trainer.model.weight)
 
 
 def test_a_setting_that_an_earlier_version_did_not_have_was_as_it_is_by_default(config):
@@ -138,7 +141,9 @@ def test_a_setting_that_an_earlier_version_did_not_have_was_as_it_is_by_default(
     state = torch.load(trainer.checkpoint, weights_only=True)
     del state["settings"]["keep"]
     torch.save(state, trainer.checkpoint)
-    Trainer(Toy(), config).load()
+    again = Trainer(Toy(), config)
+    again.load()
+    assert again.step == 2
     assert "has keep 0.0, and this run has 0.5" in one_line(
         Trainer(Toy(), replace(config, keep=0.5)).load
     )

@@ -63,8 +63,11 @@ class RowAcceptance(Protocol):
     def expected(self) -> list[float]:
         """Tokens of a round that drafts 0, 1, 2, … of them."""
 
-    def learn(self, drafted: int, accepted: int, experience: Experience) -> None:
-        """Learn how much of a draft stood, and let later generations know."""
+    def learn(self, judged: int, accepted: int, experience: Experience) -> None:
+        """Learn how many tokens of a draft stood, of those that were judged.
+
+        Later generations are let know. Behind a token that ended the row none was judged.
+        """
 
 
 class GoodputLength:
@@ -139,8 +142,9 @@ class GoodputLength:
 
     def _learn(self, context: Context) -> None:
         """Learn how much of every row's draft stood, and which rows are over."""
-        for row, n, kept in zip(self._rows, context.reached, context.accepted, strict=True):
-            row.learn(n, kept, self.experience)
+        told = zip(self._rows, context.reached, context.accepted, context.emitted, strict=True)
+        for row, n, kept, count in told:
+            row.learn(min(n, kept + 1, count), kept, self.experience)
         self._over = list(context.finished)
 
 
@@ -162,8 +166,8 @@ class _RowGoodput:
             tokens.append(tokens[-1] + reach)
         return tokens
 
-    def learn(self, drafted: int, accepted: int, experience: Experience) -> None:
-        for position in range(min(accepted + 1, drafted, len(self.stood))):
+    def learn(self, judged: int, accepted: int, experience: Experience) -> None:
+        for position in range(min(judged, len(self.stood))):
             for known, fade in ((self, _DECAY), (experience, _FADE)):
                 known.stood[position] = fade * known.stood[position] + (position < accepted)
                 known.judged[position] = fade * known.judged[position] + 1

@@ -62,6 +62,7 @@ class Guard:
         self._usual = 0.0  # seconds of a round of drafts
         self._waited = 0.0  # seconds of rounds that emitted nothing, since one that did
         self._made, self._stands, self._lost, self._before = now(), False, False, 0.0
+        self._read = 0.0  # seconds of reading that the account has not been charged
 
     # --- whether to draft -------------------------------------------------------------------------
 
@@ -204,16 +205,18 @@ class Guard:
 
     @contextmanager
     def reading(self, rows: int, wait: Callable[[], None]) -> Iterator[None]:
-        """Enter what a drafter takes to read the prompts of so many rows.
+        """Time what a drafter takes to read the prompts of so many rows.
 
-        `wait` waits until the device is done.
+        The account is charged at the end of the call, whose own drafts are paid for by then: what
+        is read can't be saved any more. `wait` waits until the device is done.
         """
         wait()
         started = now()
         yield
         wait()
         if self.arm in self.ledger.begun:
-            self._enter(rows, 0.0, now() - started)
+            seconds = now() - started
+            self.spent, self._read = self.spent + seconds, self._read + seconds
 
     def close(self, rows: int, tokens: Sequence[int] = (), at_once: int | None = None) -> None:
         """Learn what the whole call has brought.
@@ -229,6 +232,13 @@ class Guard:
         if tokens:
             self.worth = self.ledger.plain.of(tokens, at_once)
         self.ledger.learn_call(self.arm, rows, self.worth, self.spent, self._before)
+        self._read = 0.0
+
+    def leave(self, rows: int) -> None:
+        """Charge the account with the reading of a call of so many rows that was not closed."""
+        if self._read:
+            self.ledger.earn(rows, self._read, -self._read)
+            self._read = 0.0
 
 
 class GuardedLength(DraftLength):
@@ -272,12 +282,16 @@ class GuardedLength(DraftLength):
 
     def observe(self, context: Context, draft: Draft, verdict: Verdict) -> None:
         seconds = now() - self._started
-        running = [row for row, over in enumerate(self._over) if not over]
-        emitted, left = [context.emitted[row] for row in running], None
-        if context.samples is None:
-            after = [context.limit - context.base[row] for row in running]
-            left = [n + more for n, more in zip(after, emitted, strict=True)], after
+        # a row may have been ended from outside, behind the round before
+        over = [done and not n for done, n in zip(context.finished, context.emitted, strict=True)]
+        over = [one or other for one, other in zip(self._over, over, strict=True)]
+        running = [row for row, done in enumerate(over) if not done]
+        emitted = [context.emitted[row] for row in running]
+        after = [context.limit - context.base[row] for row in running]
+        left = [n + more for n, more in zip(after, emitted, strict=True)], after
+        room = max(left[0], default=0) > 1
         tokens = sum(emitted) / max(1, len(running))
-        self.guard.told(len(running), tokens, seconds, self._drafted, self._first, left)
+        how = self._drafted if room else 0, self._first, left if context.samples is None else None
+        self.guard.told(len(running), tokens, seconds, *how)
         self._over, self._first = list(context.finished), False
         self.length.observe(context, draft, verdict)

@@ -123,9 +123,10 @@ class Ledger:
         S ≤ P + SHARE · S + 2 · owed · T + R
 
     from the start on, and with 3 · owed from any later time on: what is lost against plain decoding
-    is 1 % of the time, and a constant that is paid once and not in each call. The first round that
-    drafts at all is left out of account, since what is done for the first time is slow; its drafts
-    are short.
+    is 1 % of the time, and a constant that is paid once and not in each call. What a drafter reads
+    of the prompts of one call is added to R, since it is charged when the call is over. The first
+    round that drafts at all is left out of account, since what is done for the first time is slow;
+    its drafts are short.
 
     Attributes:
         owed: plain rounds.

@@ -52,7 +52,7 @@ class _RowSignals:
             tokens.append(tokens[-1] + reach)
         return tokens
 
-    def learn(self, drafted: int, accepted: int, experience: Experience) -> None:
-        for position in range(min(accepted + 1, drafted, self.most)):
+    def learn(self, judged: int, accepted: int, experience: Experience) -> None:
+        for position in range(min(judged, self.most)):
             for known in (self.regression, experience.signals):
                 known.learn(self.signals, position, position < accepted)

@@ -92,7 +92,7 @@ def copied():
 @pytest.mark.parametrize("kind", ["block", "chain"])
 def test_a_perfect_copy_is_always_taken(kind):
     stats, _, _ = generated(*copied(), kind)
-    assert stats.drafted
+    assert min(stats.drafted) > 0
     assert sum(stats.accepted) == sum(stats.drafted)
 
 

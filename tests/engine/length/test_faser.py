@@ -23,6 +23,7 @@ def told(policy, drafted, accepted, seconds=0.0, finished=()):
     context = Context.empty(len(drafted), 1)
     context.finished = list(finished) or context.finished
     context.reached, context.accepted, context.seconds = drafted, accepted, seconds
+    context.emitted = [kept + 1 for kept in accepted]
     tokens = torch.zeros(len(drafted), max(drafted)).long()
     policy.observe(context, Draft(tokens, torch.tensor(drafted), OneHot()), None)
 

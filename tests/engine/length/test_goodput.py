@@ -13,6 +13,7 @@ import torch
 from mmspec.engine.draft import Context, Draft
 from mmspec.engine.laws import OneHot
 from mmspec.engine.length.goodput import (
+    _FADE,
     _PRIOR,
     _WEIGHT,
     PATIENCE,
@@ -28,8 +29,10 @@ def told(
     accepted: list[int],
     seconds: float = 0.0,
     finished: Sequence[bool] = (),
+    emitted: Sequence[int] = (),
 ) -> None:
     context = Context.empty(len(drafted), 1)
+    context.emitted = list(emitted) or [kept + 1 for kept in accepted]
     context.finished = list(finished) or context.finished
     context.reached, context.accepted, context.seconds = drafted, accepted, seconds
     tokens = torch.zeros(len(drafted), max(drafted)).long()
@@ -100,6 +103,7 @@ def test_useless_drafts_are_given_up_and_tried_again_ever_more_rarely():
     later = [i for i in tries if i > retreat]
     gaps = [b - a for a, b in pairwise(later)]
     assert all(drafted[i] == 1 for i in later)
+    assert len(gaps) >= 3
     assert gaps == [PATIENCE * 2**k + 1 for k in range(1, len(gaps) + 1)]
     extra = sum(0.2 * n for n in drafted)
     assert extra < 0.03 * len(drafted)  # what finding out has cost
@@ -112,6 +116,14 @@ def test_useful_drafts_are_found_again():
         (n,) = policy.budget()
         told(policy, [n], [n if stands else 0])
     assert policy.budget() == [4]
+
+
+def test_tokens_behind_the_end_of_a_text_were_not_judged():
+    policy = GoodputLength(Experience([1.0] * 5), news=0)
+    policy.start(2)
+    told(policy, [4, 4], [2, 2], emitted=[2, 3], finished=[True, False])
+    assert policy.experience.judged == pytest.approx([_FADE + 1, _FADE + 1, 1, 0])
+    assert policy.experience.stood == pytest.approx([_FADE + 1, _FADE + 1, 0, 0])
 
 
 def test_rows_that_are_over_have_no_say():

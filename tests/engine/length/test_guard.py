@@ -260,12 +260,67 @@ def test_reading_a_prompt_for_a_drafter_is_charged(monkeypatch):
     drafter = GuardedDrafter(drafters(2, Table(2, 8))["model"](), 2, 4)
     drafter.guard = Guard(ledger, 0)
     drafter.start(Context.empty(3, 4))
-    assert ledger.balances == {2: SHARE - 1.0}
     assert drafter.guard.spent == 1.0
+    assert not ledger.balances  # the call's own drafts are paid for by now
+    drafter.guard.leave(3)  # it broke off
+    drafter.guard.leave(3)
+    assert ledger.balances == {2: SHARE - 1.0}
     ledger = Ledger()
     drafter.guard = Guard(ledger, 0)
     drafter.start(Context.empty(3, 4))
+    drafter.guard.leave(3)
     assert not ledger.balances  # the first time it is slow
+
+
+@pytest.mark.parametrize("read", [0.5, 8.0])
+def test_reading_is_charged_once_and_refuses_no_draft_of_its_own_call(read, monkeypatch):
+    """Two further calls of the same samples: one whose drafter reads its prompt, and one's none."""
+    balances, rounds = [], []
+    for seconds in (0.0, read):
+        machine, ledger = Machine(CHEAP, monkeypatch), Ledger()
+        machine.runs(ledger, 8, [96])
+        ledger.balances[0] = 0.0
+        guard = Guard(ledger, 0)
+        with guard.reading(1, lambda: None):
+            machine.now += seconds
+        rounds.append(machine.plays(guard, 8, [96]))
+        machine_spent = guard.spent
+        guard.close(1, [96])
+        guard.leave(1)
+        balances.append(ledger.balances[0])
+        assert ledger.calls[0, 0].spent >= machine_spent
+    assert rounds[0] == rounds[1]
+    saved = guard.worth - guard.spent + SHARE * guard.spent
+    assert balances[1] == pytest.approx(min(balances[0], saved))
+
+
+def test_a_round_without_room_for_a_draft_says_nothing_of_drafts():
+    ledger = known_plain([1])
+    policy = GuardedLength(ConstantLength(4), Guard(ledger, 0), prompted=False)
+    policy.start(1)
+    context = Context.empty(1, 3)
+    for base, emitted in ((2, 2), (3, 1)):
+        policy.budget()
+        policy.guard._stands = True
+        context.emitted, context.base = [emitted], [base]
+        policy._started -= 1.0
+        policy.observe(context, None, None)
+    assert ledger.since == {0: 0}  # the second was a plain round, which has been timed
+    assert ledger.plain.known[1][1] == 3
+
+
+def test_a_row_that_was_ended_from_outside_was_not_in_the_next_round():
+    ledger = known_plain([1])
+    for _ in range(2):
+        ledger.plain.learn(2, 1.5)
+    policy = GuardedLength(ConstantLength(4), Guard(ledger, 0), prompted=False)
+    policy.start(2)
+    policy.budget()
+    context = Context.empty(2, 10)
+    context.emitted, context.base, context.finished = [4, 0], [4, 0], [False, True]
+    policy._started -= 1.0
+    policy.observe(context, None, None)
+    assert policy.guard.worth == pytest.approx(4 * 1.0)  # of one row alone
 
 
 # --- exactness ------------------------------------------------------------------------------------

@@ -35,6 +35,7 @@ def drafted(laws: list[list[float]], nodes: int) -> Draft:
 def told(policy, draft: Draft, accepted: list[int], seconds: float = 0.0) -> None:
     context = Context.empty(len(accepted), 1)
     context.reached, context.accepted = draft.lengths.tolist(), accepted
+    context.emitted = [kept + 1 for kept in accepted]
     context.seconds = seconds
     policy.observe(context, draft, None)
 

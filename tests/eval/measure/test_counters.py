@@ -21,6 +21,7 @@ COUNTED = [
     VlmStats(visual_tokens=[4], branches=[{"pooling": 1.0}]),
     ImageStats(sibling_calls=[3]),
     SpecStats("draft"),
+    SpecStats("draft", pruned=[3, 8]),
     SpecStats("ml-specqd", inner=SpecStats(calls=[2], emitted=[7], judged_at=[3])),
 ]
 
@@ -44,6 +45,8 @@ def test_merging_goes_by_the_kind_of_a_field():
     both = one.merged([other, one])
     assert both.made_by == [["drafter"], ["target"], ["drafter"]]
     assert (both.parts, both.unjudged, both.reason) == ({"draft": 2.0}, 2, "none")
+    part, rest = SpecStats(pruned=[1, 4]), SpecStats(pruned=[5, 6])
+    assert (part.merged([rest, SpecStats()]).spared, SpecStats().spared) == (1 - 6 / 10, 0)
     twice = drawn.merged([ContinuousStats(pictures=1, judged_by_step=[2, 5])])
     assert (twice.pictures, twice.judged_by_step) == (3, [3, 5])
     assert (one.parts, drawn.judged_by_step) == ({"draft": 1.0}, [1])  # neither is changed

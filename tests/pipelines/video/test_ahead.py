@@ -243,10 +243,16 @@ def test_stopped_in_the_middle(pipe):
     def stop(*_):
         raise KeyboardInterrupt
 
-    for given in (dict(callback_on_block=stop), {}):
-        pipe.reward = Brightness(stop)
-        with pytest.raises(KeyboardInterrupt):
-            make(pipe, dict(method="sdvg", tau=-math.inf), **given)
+    def stop_behind_drafts(_, block):
+        if block.number == 2:
+            stop()
+
+    try:
+        for reward, callback in ((Brightness(stop), None), (Brightness(), stop_behind_drafts)):
+            pipe.reward = reward
+            with pytest.raises(KeyboardInterrupt):
+                make(pipe, dict(method="sdvg", tau=-math.inf), callback_on_block=callback)
+    finally:
         pipe.reward = Brightness()
 
 

@@ -75,7 +75,8 @@ def test_a_prompt_leaves_the_states_that_a_head_reads(known, monkeypatch, name, 
     monkeypatch.setattr(GuidedDecoder, "start", start)
     out, stats = answered(model, inputs, name, head_of(name, model), prefill_chunk_size=16)
     assert agree(out, theirs)
-    assert stats.accepted
+    assert stats.fault is None
+    assert min(stats.drafted) > 0
     left, read = max(found)  # plain decoding, which it is compared with, leaves none
     assert left == (read if columns is None else columns)
 

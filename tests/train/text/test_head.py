@@ -127,12 +127,15 @@ def test_all_processes_draft_the_first_ones_tokens(build):
 
     class Second(Processes):
         def told(self, tensor, index):
+            assert index == 0
             return sent.get(id(tensor), ids)
 
     trainer.processes = Second(1, 2)
     trainer._share_first()
     for model in (trainer.model, trainer.average.module):
         assert torch.equal(model.vocabulary.ids, ids)
+    own, its = (list(recipe.model.parameters()) for recipe in (other, first))
+    assert all(map(torch.equal, own, its))
 
 
 def test_a_resumed_run_drafts_the_tokens_that_it_began_with(build):

@@ -73,13 +73,14 @@ def test_descriptions_give_steps_of_both_models(pair, monkeypatch):
 
     def score(before, step, picture):
         seen.append((before, step))
-        return float(len(seen) % 3)
+        return float(len(seen))
 
     monkeypatch.setattr(recipe, "score_step", score)
     monkeypatch.setattr(VlmRouterRecipe, "gathered", lambda self, *_: labelled(None, None, 0))
     made = VlmRouterRecipe(TrainConfig(out=pair / "x", steps=1, batch_size=4), pair)
     asked = made._asked("train", 5)
-    for first in (0, 4 * pair_recipe.TOGETHER):  # no draft stands, and all of them
+    # no draft stands, and all of them do: whose steps texts are made of
+    for first, writer in ((0, 1), (4 * pair_recipe.TOGETHER, 0)):
         seen.clear()
         with torch.inference_mode():
             states, lengths, scores = made.described(made.shown(asked), first)
@@ -88,10 +89,9 @@ def test_descriptions_give_steps_of_both_models(pair, monkeypatch):
         assert lengths.shape == (len(scores),)
         assert int(lengths.min()) >= 1
         assert int(lengths.max()) <= 5
-        texts = {before for before, _ in seen}
-        steps = {before + step for before, step in seen}
-        # what is in front of a step is what stood before it, and that was a step of one of the two
-        assert texts - {""} <= steps
+        assert (scores[:, 1] < scores[:, 0]).all()  # the target's was judged before the drafter's
+        steps = {"".join(seen[int(number) - 1]) for number in scores[:, writer]}
+        assert {before for before, _ in seen} - {""} <= steps
 
 
 def test_what_is_refused(pair):
