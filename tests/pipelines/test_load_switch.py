@@ -12,7 +12,7 @@ import torch
 from machines import SHAPES, Machine
 
 from mmspec import SpecConfig
-from mmspec.engine.length.ledger import Gain
+from mmspec.engine.length.ledger import SHARE, Gain
 from mmspec.models.target import TokenTarget
 from mmspec.pipelines.continuous.pipeline import ContinuousImagePipeline
 from mmspec.pipelines.continuous.speculation import ContinuousSpeculation
@@ -253,6 +253,23 @@ def test_an_error_says_nothing_and_the_method_stays(tiny_folder, clock):
     assert pipe.speculation == asked
     assert pipe.switch.guard is None
     assert not any(ledger.calls for ledger in pipe.switch.ledgers.values())
+
+
+def test_a_call_that_breaks_off_pays_for_what_its_drafter_has_read(monkeypatch):
+    calls = Calls(SHAPES["vlm: a head"], monkeypatch, choices=SCD[:2])
+    calls.runs(1, 2)
+    (ledger,) = calls.switch.ledgers.values()
+    before = ledger.balances[0]
+
+    def breaks_off():
+        with calls.switch.call(SCD[:2], 1):
+            with calls.switch.guard.reading(1, lambda: None):
+                calls.machine.now += 2.0
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        breaks_off()
+    assert ledger.balances[0] == pytest.approx(before - 2.0 * (1 - SHARE))
 
 
 @pytest.mark.parametrize("pays", [True, False])
