@@ -10,8 +10,10 @@ from argparse import ArgumentParser, Namespace, _SubParsersAction
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 from benchmarks import __main__ as benchmarks
 from mmspec import progress
@@ -325,7 +327,7 @@ def test_benchmarks_say_their_names(monkeypatch):
 
     heard = said(monkeypatch)
     monkeypatch.setattr(micro, "SECTIONS", {"a": lambda *_: 1, "b": lambda *_: 2})
-    found = micro.run_micro(None)
+    found = micro.run_micro(SimpleNamespace(device=torch.device("cpu")))
     assert (found["a"], found["b"], heard) == (1, 2, ["benchmark a", "benchmark b"])
 
 

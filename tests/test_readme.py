@@ -165,7 +165,7 @@ def test_the_quick_start_runs_as_it_is_typed(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.slow
 def test_the_evaluation_runs_as_it_is_typed(tmp_path):
-    """On two samples. The other run is a copy of the first, so no row may differ."""
+    """On two samples of one prompt. The other run is a copy of the first, so no row may differ."""
     typed = commands(QUICK_START)
     run, compare, _ = (line for line in typed if line.startswith("mmspec eval"))
     for command, more in ((run, ["--limit", "2"]), (compare, [])):
@@ -181,7 +181,7 @@ def test_the_evaluation_runs_as_it_is_typed(tmp_path):
             shutil.copytree(tmp_path / "report", tmp_path / "other")
     assert (tmp_path / "report" / "report.html").stat().st_size
     for method in build_parser().parse_args(words(run)).methods:
-        assert re.search(rf"^{method} +geneval +2 .* 0\.000 \(", ran.stdout, re.MULTILINE)
+        assert re.search(rf"^{method} +geneval +2 .* 0\.000 +McNemar", ran.stdout, re.MULTILINE)
 
 
 @pytest.mark.parametrize(("page", "command"), COMMANDS)

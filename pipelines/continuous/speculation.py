@@ -111,7 +111,8 @@ class ContinuousSpeculation:
             drawn = plainly(prediction)
             # waits for the device, so that the phase has all its seconds
             wrong = (~drawn.isfinite().all(-1)).nonzero().flatten().tolist()
-        self.stats.observe_plain(tokens, steps, self.groups, small)
+        prefilled = self._prefilled(prediction.known.shape[1])
+        self.stats.observe_plain(tokens, steps, self.groups, small, prefilled)
         if wrong:
             picture, number = divmod(wrong[0], prediction.positions.shape[1])
             raise TargetError(
@@ -164,8 +165,12 @@ class ContinuousSpeculation:
 
     def _alone(self, known: int) -> bool:
         """True if the target draws without drafts, where so many tokens are known."""
-        prefilled = self.config.rule.independent and known < PREFILLED * self.plan.length
-        return not self.config.drafts or self.stats.fault is not None or prefilled
+        given_up = not self.config.drafts or self.stats.fault is not None
+        return given_up or self._prefilled(known)
+
+    def _prefilled(self, known: int) -> bool:
+        """True if so few tokens are known that the method does not draft yet."""
+        return self.config.rule.independent and known < PREFILLED * self.plan.length
 
 
 def check_plan(config: ResolvedConfig, plan: MarPlan) -> None:

@@ -57,10 +57,13 @@ class ContinuousStats(SpecStats):
         self.backbone_calls += 1
         self.backbone_rows += rows
 
-    def observe_plain(self, tokens: int, steps: int, groups: int, drafter: bool = False) -> None:
+    def observe_plain(
+        self, tokens: int, steps: int, groups: int, drafter: bool = False, prefilled: bool = False
+    ) -> None:
         """Count tokens that were denoised together, step by step, G = `groups` rows a token.
 
-        `drafter`: by the drafter in the target's place, after a call of its backbone.
+        drafter: by the drafter in the target's place, after a call of its backbone.
+        prefilled: in front of the first draft, as the method has it, so `alone` leaves them out.
         """
         self.emitted += [steps] * tokens
         for counts in (self.calls, self.target_tokens):
@@ -73,7 +76,7 @@ class ContinuousStats(SpecStats):
             self.drafter_head_rows += steps * tokens * groups
         else:
             self.rounds += [0] * steps
-            self.alone += steps
+            self.alone += 0 if prefilled else steps
             self.head_calls += steps
             self.head_rows += steps * tokens * groups
 

@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import torch
 
 from mmspec.eval.environment import commit, environment
 
@@ -26,4 +27,4 @@ def test_a_checkout_names_its_commit(foreign, monkeypatch):
     assert found is not None
     assert re.fullmatch(r"[0-9a-f]{12,}(-dirty)?", found)
     assert head.startswith(found.removesuffix("-dirty"))
-    assert environment()["commit"] == found
+    assert environment(torch.device("cpu"))["commit"] == found

@@ -6,6 +6,7 @@ import json
 from dataclasses import MISSING, asdict, fields, replace
 
 import pytest
+import torch
 
 from mmspec.errors import InputError
 from mmspec.eval.environment import environment
@@ -39,8 +40,9 @@ def report() -> Report:
     )
     methods = {"plain": result(role="baseline"), "sjd": sjd}
     costs = {"target": {1: 0.001, 17: 0.002}}
+    machine = environment(torch.device("cpu"))
     return Report(
-        "speed", "image", "m", "mmspec", {"seed": 0}, environment(), 2.5, costs, methods, ["note"]
+        "speed", "image", "m", "mmspec", {"seed": 0}, machine, 2.5, costs, methods, ["note"]
     )
 
 

@@ -359,6 +359,7 @@ def test_calls_are_those_that_were_made(pipe, method, monkeypatch):
         made["target" if self.head.head is target else "drafter"].append(len(x))
         return step(self, x, t, condition)
 
+    pipe = clocked(pipe, monkeypatch, 100.0)  # no calls that only time it
     monkeypatch.setattr(HeadDenoiser, "step", counted)
     pipe.enable_speculation(SpecConfig(method=method))
     stats = pipe(class_labels=[1, 2], generator=seeds(1, 2), **CALL).stats
