@@ -128,8 +128,8 @@ class GoodputLength:
     def observe(self, context: Context, draft: Draft, verdict: Verdict) -> None:
         seconds = self.seconds
         if self._idle and draft.levels:
-            told = zip(context.accepted, self._over, strict=True)
-            tried = [1 + kept for kept, over in told if not over]
+            told = zip(context.emitted, self._over, strict=True)
+            tried = [tokens for tokens, over in told if not over]
             pays = sum(tried) / len(tried) * seconds[0] > seconds[min(draft.levels, self.most)]
             self._idle, self._patience = 0, PATIENCE if pays else 2 * self._patience
         self._learn(context)

@@ -126,6 +126,17 @@ def test_tokens_behind_the_end_of_a_text_were_not_judged():
     assert policy.experience.stood == pytest.approx([_FADE + 1, _FADE + 1, 0, 0])
 
 
+@pytest.mark.parametrize(("emitted", "patience"), [([2, 2], PATIENCE), ([1, 2], 2 * PATIENCE)])
+def test_a_try_is_judged_by_the_tokens_that_it_brought(emitted, patience):
+    """A draft that stands and ends its text brings no token of the target's own behind it."""
+    policy = GoodputLength(Experience([1.0, 1.8, 9.0]), news=0)
+    policy.start(2)
+    while policy.budget() == [0, 0]:
+        told(policy, [0, 0], [0, 0])
+    told(policy, [1, 1], [1, 1], emitted=emitted, finished=[emitted[0] == 1, False])
+    assert policy._patience == patience
+
+
 def test_rows_that_are_over_have_no_say():
     policy = GoodputLength(Experience([1 + 0.3 * n for n in range(7)]), news=0)
     policy.start(2)
