@@ -71,7 +71,7 @@ def add_quiet(parser: Any) -> None:
     parser.add_argument("--quiet", action="store_true", default=argparse.SUPPRESS, help=text)
 
 
-def add_pairs(parser: Any, flag: str, form: str, text: str) -> None:
+def add_pairs(parser: Any, flag: str, form: str, text: str) -> argparse.Action:
     """An option that may be repeated, each time with a pair of a form such as NAME=PATH."""
 
     def pair(given: str) -> tuple[str, str]:
@@ -80,7 +80,10 @@ def add_pairs(parser: Any, flag: str, form: str, text: str) -> None:
             raise argparse.ArgumentTypeError(f"must be {form}, not {given!r}")
         return name, value
 
-    parser.add_argument(flag, action="append", type=pair, default=[], metavar=form, help=text)
+    made: argparse.Action = parser.add_argument(
+        flag, action="append", type=pair, default=[], metavar=form, help=text
+    )
+    return made
 
 
 def check_range(args: argparse.Namespace, low: int, high: int | None, *options: str) -> None:
@@ -116,18 +119,18 @@ def methods_of(args: argparse.Namespace, name: str, config: SpecConfig) -> dict[
 
 def add_model(
     parser: argparse.ArgumentParser, several: bool = False, usual: str | None = None
-) -> None:
-    """The options that `open_pipeline` reads; with `several`, a list of models.
+) -> argparse.Action:
+    """The options that `open_pipeline` reads, that of the model returned.
 
-    `usual` is the default; None: the embedded model.
+    With `several`, a list of models; `usual` is the default; None: the embedded model.
     """
     default = usual or "the embedded one of its kind"
     text = f"folder, hub id, or a name of `mmspec ls models` (default: {default})"
-    if several:
-        parser.add_argument("--model", action="append", help=f"{text}; may be given again")
-    else:
-        parser.add_argument("--model", default=usual, help=text)
     parser.add_argument("--device", default="cpu", help="such as cpu or cuda")
+    if several:
+        more = f"{text}; may be given again"
+        return parser.add_argument("--model", action="append", help=more)
+    return parser.add_argument("--model", default=usual, help=text)
 
 
 def add_top_p(parser: argparse.ArgumentParser) -> None:
