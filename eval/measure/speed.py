@@ -100,8 +100,9 @@ def _row(lines: list[Line], plain: list[Line]) -> MethodResult:
     if ideals:
         row.ideal_speedup = statistics.median(ideals)
         row.engine_efficiency = measured / row.ideal_speedup
-    if lines is not plain and (own := _call_seconds(stats)):
-        row.target_efficiency = _call_seconds(merged_stats(plain)) / own
+    call, own = _call_seconds(merged_stats(plain)), _call_seconds(stats)
+    if lines is not plain and call and own:
+        row.target_efficiency = call / own
     if memory := [line["peak_memory"] for line in lines if line["peak_memory"] is not None]:
         row.peak_memory_bytes = max(memory)
     if energy := [line["energy"] for line in lines if line["energy"] is not None]:

@@ -8,8 +8,10 @@ from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 
+from ...engine import protocols
 from ...errors import InputError
 from ...methods import PIPELINES, Modality, ResolvedConfig, SpecConfig
+from ...methods.part import Part
 from ...methods.systems import System
 from .matrix import LOADS, MEASURED, REAL, TRAINED, ships, takes
 
@@ -18,7 +20,7 @@ LEGEND = f"""\
 - {REAL} the method is a row of a report on a published checkpoint.
 - {MEASURED} it is a row of a report on an embedded model.
 - {ENUMERATED} a test that goes through all outcomes, and compares their law with what is promised,
-  names its drafter, its rule and the policy of its lengths.
+  names its drafter and its rule, and one the policy of its lengths.
 - {TRAINED} none of these, and an embedded model has all parts that it needs.
 - {LOADS} only models with random weights run it in tests.
 - {SIMULATED}: what is drafted and accepted is measured, and the time of devices that are not here
@@ -31,6 +33,7 @@ SUITES: dict[Modality, str] = {
     "video": "sdvg",
 }
 """The suite that runs any method of a modality on the embedded model."""
+_NEVER = re.compile(r"(?!)")
 _SUITE = re.compile(r"--suite (\S+)")
 
 
@@ -74,14 +77,17 @@ class Evidence:
         return [LOADS] if any(takes(of, r) for of, r in loaders) else []
 
     def _enumerated(self, config: ResolvedConfig) -> bool:
-        """True if a test that enumerates names the classes of a configuration's parts."""
-        parts = [config.drafter, config.rule]
-        parts += [config.length] if config.config.length is not None else []
-        told = [part.reference for part in parts]
-        if config.other_law or not all(isinstance(one, str) for one in told):
+        """True if tests that enumerate name the classes of a configuration's parts."""
+        if config.other_law:
             return False
-        names = [re.compile(rf"\b{str(one).partition(':')[2]}\b") for one in told]
-        return any(all(name.search(text) for name in names) for text in self._texts)
+        together = [_named(config.drafter), _named(config.rule)]
+        wanted = [together]
+        if config.config.length is not None:
+            wanted.append([_named(config.length)])
+        return all(
+            any(all(name.search(text) for name in names) for text in self._texts)
+            for names in wanted
+        )
 
     @cached_property
     def _texts(self) -> list[str]:
@@ -89,6 +95,17 @@ class Evidence:
         files = [] if self.tests is None else sorted(self.tests.rglob("test_*.py"))
         texts = (file.read_text(encoding="utf-8") for file in files)
         return [text for text in texts if _HARNESS.search(text)]
+
+
+def _named(part: Part) -> re.Pattern[str]:
+    """Matches the class of a part; if a function makes it, the classes that this returns."""
+    if not isinstance(part.reference, str):
+        return _NEVER
+    made, names = part.load(), [part.reference.partition(":")[2]]
+    if not isinstance(made, type):
+        told = re.findall(r"\w+", made.__annotations__.get("return", ""))
+        names += [name for name in told if not hasattr(protocols, name)]
+    return re.compile(rf"\b({'|'.join(names)})\b")
 
 
 def _resolved(config: SpecConfig) -> list[ResolvedConfig]:

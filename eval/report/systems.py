@@ -22,12 +22,16 @@ class Ran(NamedTuple):
     """A row of a report: its configuration, its figures, its suite, and whose weights they are of.
 
     Attributes:
+        mode: the way that its prompts are called, such as "greedy"; "": there is one.
+        report: number of the report, later ones last.
         real: the model is a published checkpoint, not one that ships.
         modality: what the target makes.
     """
 
     config: SpecConfig
+    mode: str
     row: MethodResult
+    report: int
     suite: str
     real: bool
     modality: Modality
@@ -43,8 +47,9 @@ class Ran(NamedTuple):
 def systems(paths: Sequence[Path], tests: Path | None = None) -> str:
     """A table in Markdown with a row a system, and what its marks mean.
 
-    The figure is of the latest report's row of that very configuration; where none has one, of the
-    fastest row of that method.
+    The figures are of that very configuration's rows in the latest report, one for each way that
+    prompts are called; where no report has them, those of the fastest row of that method. Reports
+    of published checkpoints come first.
 
     Args:
         paths: reports; those of embedded models and of published checkpoints count.
@@ -56,20 +61,22 @@ def systems(paths: Sequence[Path], tests: Path | None = None) -> str:
     reports = [report for report in map(Report.read, paths) if report.for_reporting]
     reports.sort(key=lambda report: str(report.date or ""))
     rows = [
-        Ran(config, row, report.suite, report.model != "embedded", _modality(report))
-        for report in reports
+        Ran(config, mode, row, i, report.suite, report.model != "embedded", _modality(report))
+        for i, report in enumerate(reports)
         if report.model == "embedded" or published(report) is not None
-        for name, row in report.methods.items()
-        if (config := _read(name.split("@")[0])) is not None
+        for name, _, mode, row in (
+            (*name.partition("@"), row) for name, row in report.methods.items()
+        )
+        if (config := _read(name)) is not None
     ]
     evidence = Evidence([(ran.config, ran.suite, ran.real) for ran in rows], tests)
     told = {}
     for system in SYSTEMS:
         config = configured(system)
-        best = None if config is None else _best(config, rows)
+        best = [] if config is None else _best(config, rows)
         marks, suite = evidence.of(system, config), suite_of(config)
-        if best is not None:
-            marks, suite = f"{marks} {_figure(best.row)}", best.suite
+        if best:
+            marks, suite = f"{marks} {'; '.join(map(_figure, best))}", best[0].suite
         told[system.name] = (
             system.what,
             here(system),
@@ -102,20 +109,24 @@ def here(system: System) -> str:
     return f"{config.method}{told}: {config.resolve().contract}"
 
 
-def _best(wanted: SpecConfig, rows: Sequence[Ran]) -> Ran | None:
-    """The row that a system's figure is of; None: there is none."""
+def _best(wanted: SpecConfig, rows: Sequence[Ran]) -> list[Ran]:
+    """The rows that a system's figures are of, one for each way that prompts are called."""
     timed = [ran for ran in rows if ran.row.speedup is not None and ran.row.role != "baseline"]
     own = [ran for ran in timed if ran.runs(wanted)]
     others = [ran for ran in timed if is_of(ran.config, wanted)]
     if own:
-        return own[-1]
-    return max(others, key=lambda ran: ran.row.speedup or 0.0, default=None)
+        first = max(own, key=lambda ran: (ran.real, ran.report))
+    elif others:
+        first = max(others, key=lambda ran: (ran.real, ran.row.speedup or 0.0))
+    else:
+        return []
+    return [ran for ran in timed if (ran.report, ran.config) == (first.report, first.config)]
 
 
-def _figure(best: MethodResult) -> str:
+def _figure(ran: Ran) -> str:
     """Speed-up and tokens a call."""
-    calls = best.mean_acceptance_length
-    return f"{best.speedup:.2f}×" + (f", {calls:.1f} tokens a call" if calls > 1 else "")
+    told, calls = f"{ran.mode} {ran.row.speedup:.2f}×".lstrip(), ran.row.mean_acceptance_length
+    return told + (f", {calls:.1f} tokens a call" if calls > 1 else "")
 
 
 def _read(name: str) -> SpecConfig | None:

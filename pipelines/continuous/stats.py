@@ -77,6 +77,7 @@ class ContinuousStats(SpecStats):
         else:
             self.rounds += [0] * steps
             self.alone += 0 if prefilled else steps
+            self.scored += steps
             self.head_calls += steps
             self.head_rows += steps * tokens * groups
 
@@ -85,6 +86,7 @@ class ContinuousStats(SpecStats):
         for name in ("calls", "emitted", "target_tokens"):
             setattr(other, name, [steps + walked for steps in getattr(other, name)])
         other.rounds = [0] * walked + other.rounds
+        other.scored += walked
         for name in _STEPS:
             setattr(other, name, [0] * walked + getattr(other, name))
         self._add(other)

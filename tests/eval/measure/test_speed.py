@@ -170,6 +170,15 @@ def lines_of(name: str, samples: list[Sample], batch: int = 1) -> list[dict]:
     return json.loads(json.dumps(lines))
 
 
+def test_calls_that_nobody_counted_tell_nothing_of_the_target():
+    one = dict(calls=[4], drafted=[8], accepted=[4], emitted=[8], target_tokens=[12])
+    plain = plain_sample(8.0)
+    plain.stats.scored = 0
+    lines = lines_of("sjd", [sample([2] * 4, 4.0, 2.0, **one)]) + lines_of("plain", [plain])
+    rows = speed_rows(lines, {name: CONFIGS[name] for name in ("plain", "sjd")})
+    assert rows["sjd"].target_efficiency is None
+
+
 def test_rows_by_hand():
     plain = [plain_sample(8.0), plain_sample(12.0), plain_sample(16.0)]
     one = dict(drafted=[4], accepted=[5], emitted=[8], judged_at=[3, 2, 0], accepted_at=[3, 1, 0])

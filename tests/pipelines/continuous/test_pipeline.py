@@ -133,7 +133,7 @@ def test_calls_are_counted_apart(pipe):
     assert (stats.backbone_calls, stats.backbone_rows) == (5, 5 * 2 * 2)
     drawn = [16 - 15, 15 - 12, 12 - 9, 9 - 4, 4]  # ⌊16 cos(π/2 · k/5)⌋
     steps = [9, 8, 7, 6, 5]
-    assert stats.head_calls == stats.alone == sum(steps)
+    assert stats.head_calls == stats.alone == stats.scored == sum(steps)
     rows = [count * step * 2 for count, step in zip(drawn, steps, strict=True)]
     assert stats.head_rows == 2 * sum(rows)
     assert len(stats.calls) == 2 * 16

@@ -370,6 +370,7 @@ def test_calls_are_those_that_were_made(pipe, method, monkeypatch):
     assert stats.head_rows == 2 * sum(stats.target_tokens)
     assert len(stats.calls) == 2 * 16
     assert max(stats.calls) <= stats.head_calls
+    assert stats.scored == stats.head_calls
     assert stats.emitted == [T] * 32  # denoising steps, those of a walk before drafts too
     assert sum(stats.stood_by_step) == sum(stats.accepted)
     assert all(n <= m for n, m in zip(stats.stood_by_step, stats.judged_by_step, strict=True))
