@@ -18,7 +18,6 @@ from mmspec.cli.options import (
     folder,
     names,
     open_pipeline,
-    prepare,
     seed,
     widths,
 )
@@ -35,6 +34,7 @@ from .load.command import add_load
 from .objectives.command import add_objectives
 from .online.command import add_online
 from .plain.command import add_plain
+from .weights.command import add_weights
 
 WINDOW, SINK = 6, 1  # of a video model whose own window does not roll
 
@@ -63,13 +63,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_lengths(commands)
     add_load(commands)
 
-    weights = add_command(
-        commands, "weights", _weights, "rounded weights: what a call costs, and how far laws move"
-    )
-    add_model(weights)
-    weights.add_argument("--pipeline", choices=("text", "image", "continuous"), default="text")
-    weights.add_argument("--samples", type=int, default=8, help="prompts")
-    weights.add_argument("--json", action="store_true", help="print JSON, not a table")
+    add_weights(commands)
 
     codebook = add_command(
         commands, "codebook", _codebook, "codes that an image model draws most: are some enough?"
@@ -154,25 +148,6 @@ def _micro(args: argparse.Namespace) -> int:
 
     check_range(args, 1, None, "samples")
     print(to_json(run_micro(open_pipeline(args), args.samples, args.only), indent=2))
-    return 0
-
-
-def _weights(args: argparse.Namespace) -> int:
-    from .weights import measure_weights, weights_table
-
-    check_range(args, 1, None, "samples")
-    if args.pipeline == "text":
-        from mmspec.pipelines.text.pipeline import TextPipeline
-
-        prepare(args)
-        pipe: Any = TextPipeline.from_pretrained(args.model or "smollm2").to(args.device)
-    else:
-        pipe = open_pipeline(args, args.pipeline)
-    record = measure_weights(pipe, args.samples)
-    if args.json:
-        print(to_json(asdict(record), indent=2))
-    else:
-        print(weights_table(record).aligned())
     return 0
 
 

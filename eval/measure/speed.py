@@ -80,12 +80,14 @@ def speed_rows(lines: Iterable[Line], methods: Iterable[str]) -> dict[str, Metho
         if line["method"] in names:
             of = by_batch.setdefault(line["batch"], {name: [] for name in names})
             of[line["method"]].append(line)
-    single = by_batch.pop(1)
+    single = by_batch[1]
     rows = {name: _row(single[name], single[plain]) for name in names}
+    closed = any(line.get("closed_loop") for of in by_batch.values() for line in of[plain])
     for batch, of in by_batch.items():
         for name, row in rows.items():
-            if of[name]:  # some take one sample at a time
-                row.throughput[batch] = _throughput(of[name], of[plain])
+            # some take one sample at a time; such calls are a load of one beside closed loops
+            if of[name] and (batch > 1 or closed):
+                row.throughput[batch] = _throughput(of[name], of[plain], closed)
     return rows
 
 
@@ -133,12 +135,12 @@ def per_token(line: Line, seconds: str = "decode_seconds") -> float:
     return line[seconds] / output_tokens(line["stats"])
 
 
-def _throughput(lines: list[Line], plain: list[Line]) -> Throughput:
-    """Throughput of a method at another batch size.
+def _throughput(lines: list[Line], plain: list[Line], closed: bool) -> Throughput:
+    """Throughput of a method at a batch size.
 
     In a closed loop prompts are read while others are answered, so that whole calls are timed.
     """
-    which = "seconds" if lines[0].get("closed_loop") else "decode_seconds"
+    which = "seconds" if closed else "decode_seconds"
     rates = [1 / per_token(line, which) for line in lines]
     out = Throughput(len(lines), statistics.median(rates))
     if which == "seconds":

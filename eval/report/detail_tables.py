@@ -82,7 +82,7 @@ def _gain(report: Report, found: EqualShare | None, digits: int) -> Cell:
 
 
 def by_class(report: Report, field: str, named: str) -> Table:
-    """Speed-up and tokens a call by class of prompts: a row per method.
+    """Speed-up, tokens a call and tokens a second by class of prompts: a row per method.
 
     Args:
         field: of the rows, such as "categories".
@@ -96,13 +96,13 @@ def by_class(report: Report, field: str, named: str) -> Table:
         for found in (own[tag] for tag in tags):
             spread = f.interval(found.mean_acceptance_length_ci95, 2)
             tokens = Cell(f.fixed(found.mean_acceptance_length, 2), spread).line()
-            length = f"{tokens} tokens a call"
+            told = f"{tokens} tokens a call", f"{f.significant(found.tokens_per_second)} a second"
             speed = f.fixed(found.speedup_median, 2, unit="×")
-            cells.append(Cell(speed, f.interval(found.speedup_ci95, 2), (length,)))
+            cells.append(Cell(speed, f.interval(found.speedup_ci95, 2), told))
         rows.append(labelled(report, name, cells))
     counts = {tag: found.n for own in having.values() for tag, found in own.items()}
     headings = (f"{tag} ({counts[tag]})" for tag in tags)
-    caption = f"By {named}, with its prompts: speed-up over plain, and tokens per call."
+    caption = f"By {named}, with its prompts: speed-up over plain, tokens per call, and per second."
     return Table(caption, ("method", *headings), tuple(rows))
 
 

@@ -15,7 +15,7 @@ from .matrix import published
 from .table import Table
 
 NOT_YET = "not yet"
-COLUMNS = "system", "what it is", "here", "evidence (suite)", "its authors report"
+COLUMNS = "system", "what it is", "here", "evidence (suite, or recipe)", "its authors report"
 
 
 class Ran(NamedTuple):
@@ -77,10 +77,11 @@ def systems(paths: Sequence[Path], tests: Path | None = None) -> str:
         marks, suite = evidence.of(system, config), suite_of(config)
         if best:
             marks, suite = f"{marks} {'; '.join(map(_figure, best))}", best[0].suite
+        way = suite or system.trained
         told[system.name] = (
             system.what,
             here(system),
-            marks if suite is None else f"{marks} ({suite})",
+            f"{marks} ({way})" if way else marks,
             system.reported or NONE,
         )
     table = Table.of("", COLUMNS, told, numbers=False).markdown().split("\n\n", 1)[1]

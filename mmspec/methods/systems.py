@@ -16,12 +16,14 @@ class System:
             "": it is not built.
         reported: speed-up over plain decoding that its authors report, or what they report in its
             place, and of which models; "": no such figure.
+        trained: the recipe of a part that it needs and no embedded model has; "": there is none.
     """
 
     name: str
     what: str
     use: str = ""
     reported: str = ""
+    trained: str = ""
 
 
 SYSTEMS = (
@@ -80,28 +82,58 @@ SYSTEMS = (
     System("TAPS", "several drafters' trees in one", "merged"),
     System("EAGLE-2", "a tree that grows where it is likely", "dynamic-tree", "3.05–4.26×"),
     System("Hydra", "heads in the light of each other", "hydra", "2.70×"),
-    System("Kangaroo", "the target's first layers draft", "early-exit", "1.68×"),
-    System("DEL", "how many of them is found out as it goes", "early-exit", "2.16–2.62×"),
+    System(
+        "Kangaroo",
+        "the target's first layers draft; here without a trained adapter behind them",
+        "early-exit[exit_layer=2]",
+        "1.68×",
+    ),
+    System("DEL", "the same, and how many is found out as it goes", "early-exit", "2.16–2.62×"),
     System("SWIFT", "the target drafts without some layers", "layer-skip", "1.3–1.6×"),
     System("DiffuSpec", "paths through a denoised block", "diffuspec", "3.08× (Qwen2.5-32B)"),
     System(
         "DiffuSpec's drafter",
         "the same paths, through a block of a masked diffusion model of its own, as published",
         "diffuspec-masked",
+        trained="mmspec train text-masked-drafter",
     ),
     System("SpecTr", "siblings by optimal transport", "tree[rule=k-seq,siblings=independent]"),
     System("RSD", "siblings without replacement", "tree[siblings=without-replacement]"),
-    System("Falcon", "an LSTM head of blocks of two", "falcon", "2.91–3.51× (Vicuna)"),
+    System(
+        "Falcon",
+        "an LSTM head of blocks of two",
+        "falcon",
+        "2.91–3.51× (Vicuna)",
+        trained="mmspec train vlm-head --method falcon",
+    ),
     System("S2D", "one drafter with exits for several targets", "s2d", "1.55×"),
     System(
         "DEER",
         "a masked-diffusion drafter, of texts and of rows of pictures",
         "deer",
         "5.54× (Qwen3-30B-A3B)",
+        trained="mmspec train text-masked-drafter",
     ),
-    System("S2D2", "a block-diffusion model judges itself", "s2d2", "4.7× (SDAR)"),
-    System("S2D2's router", "it judges where that should pay, as published", "s2d2-routed"),
-    System("LongSpec", "a drafter that reads the target's last keys", "longspec", "3.26×"),
+    System(
+        "S2D2",
+        "a block-diffusion model judges itself",
+        "s2d2",
+        "4.7× (SDAR)",
+        trained="mmspec train text-masked",
+    ),
+    System(
+        "S2D2's router",
+        "it judges where that should pay, as published",
+        "s2d2-routed",
+        trained="mmspec train text-masked",
+    ),
+    System(
+        "LongSpec",
+        "a drafter that reads the target's last keys",
+        "longspec",
+        "3.26×",
+        trained="mmspec train vlm-head --method longspec",
+    ),
     # vocabularies
     System(
         "UAG, USD",
@@ -175,18 +207,26 @@ SYSTEMS = (
     ),
     System("OSD", "learn between answers", "mmspec.OnlineLearner", "1.22–3.06× lower latency"),
     # relaxed text, routing
-    System("Judge Decoding, AutoJudge", "a head says that a token will do", "judge", "9.7×"),
+    System(
+        "Judge Decoding, AutoJudge",
+        "a head says that a token will do",
+        "judge",
+        "9.7×",
+        trained="mmspec train vlm-judge",
+    ),
     System(
         "Arbitrage",
         "steps of text, and blocks of video, go to who does them better",
         "arbitrage",
         "1.62–1.97× over its rival",
+        trained="mmspec train vlm-router --stage advantage_router",
     ),
     System(
         "RSD (reward-guided)",
         "steps stand that score enough by themselves",
         "reward-guided",
         "up to 4.4× fewer FLOPs",
+        trained="mmspec train vlm-router --stage router",
     ),
     # costs
     System("MoESD", "what drafts cost sparse experts", "python -m benchmarks experts", "2.29×"),

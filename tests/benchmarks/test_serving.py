@@ -32,7 +32,7 @@ def test_a_speedup_is_paired_by_turn():
 
 @pytest.mark.slow
 def test_two_clients_are_answered_by_both_servers(capsys):
-    assert main(["serve", "--clients", "2", "--seconds", "6", "--turns", "2"]) == 0
+    assert main(["serve", "--clients", "2", "--seconds", "3", "--turns", "2"]) == 0
     record = json.loads(capsys.readouterr().out)
     for name in ("speculative", "plain"):
         assert record[name]["errors"] == []

@@ -6,21 +6,25 @@ import json
 
 import pytest
 import torch
+from answering import model, processor
 from mars import captioned_pipeline
 from sizes import SMALL
 from transformers import LlamaConfig, LlamaForCausalLM
+from wans import tiny_pipeline
 
-from benchmarks import weights
 from benchmarks.__main__ import main
-from benchmarks.continuous_weights import variation
-from benchmarks.weights import ROWS, measure_weights, weights_table
-from mmspec import ImagePipeline, TextPipeline
+from benchmarks.weights import text, video
+from benchmarks.weights.continuous import variation
+from benchmarks.weights.measure import ROWS, measure_weights
+from benchmarks.weights.page import weights_markdown, weights_table
+from benchmarks.weights.subject import subject_of
+from mmspec import ImagePipeline, TextPipeline, VlmPipeline
 from mmspec.train.tokenizers import caption_tokenizer
 
 
 @pytest.fixture
 def short(monkeypatch):
-    monkeypatch.setattr(weights, "LENGTH", 6)
+    monkeypatch.setattr(text, "LENGTH", 6)
 
 
 @pytest.fixture
@@ -32,25 +36,33 @@ def text_pipe():
         return TextPipeline(LlamaForCausalLM(config).eval(), tokenizer)
 
 
-def check(record, linears):
+def measured(pipe, samples):
+    return measure_weights(subject_of(pipe), samples, "tiny", "text")
+
+
+def check(record, linears, laws=True):
     count = sum(linear.weight.numel() for linear in linears)
     assert list(record.forms) == ["float32", "float16", "int8", "int8-high4"]
     for row, size in zip(record.forms.values(), (4, 2, 1, 1), strict=True):
         assert row.megabytes == pytest.approx(count * size / 1e6)
         assert list(row.milliseconds) == list(ROWS)
         assert row.maps > 0
+    assert "float16" in weights_table(record).aligned()
+    assert "## " not in weights_markdown(record)
+    if not laws:
+        return
+    for row in record.forms.values():
         assert 0 <= row.variation <= row.most_variation <= 1
     unrounded, half, eight, high = record.forms.values()
     assert unrounded.variation == 0
     assert 0 < half.variation < eight.variation < 0.2
     assert eight.variation < high.variation < 0.6
     assert half.variation < 0.01
-    assert "float16" in weights_table(record).aligned()
 
 
 def test_texts(short, text_pipe):
     linears = [m for m in text_pipe.model.modules() if isinstance(m, torch.nn.Linear)]
-    record = measure_weights(text_pipe, 2)
+    record = measured(text_pipe, 2)
     assert 0 < record.laws <= 12
     check(record, linears)
 
@@ -60,7 +72,7 @@ def test_pictures(tiny_folder):
     pipe.set_progress_bar_config(disable=True)
     network = pipe.transformer
     linears = [m for m in network.layers.modules() if isinstance(m, torch.nn.Linear)]
-    record = measure_weights(pipe, 1)
+    record = measured(pipe, 1)
     assert record.laws == network.grid**2
     check(record, [*linears, network.output])
 
@@ -70,10 +82,29 @@ def test_continuous_pictures():
     model = pipe.transformer
     parts = [*model.blocks, *model.head.blocks, model.head.final_layer.modulation]
     linears = [m for part in parts for m in part.modules() if isinstance(m, torch.nn.Linear)]
-    record = measure_weights(pipe, 1)
+    record = measured(pipe, 1)
     assert record.laws == 16 * 24  # tokens, and steps that have a law
     check(record, linears)
     assert record.forms["int8"].flips is None
+
+
+def test_answers_about_pictures(short):
+    pipe = VlmPipeline(model(3, 0), processor())
+    record = measured(pipe, 2)
+    assert 0 < record.laws <= 12
+    check(record, [m for m in pipe.model.modules() if isinstance(m, torch.nn.Linear)])
+
+
+def test_clips(monkeypatch):
+    """Their steps follow a flow: nothing is drawn, so there are no laws."""
+    monkeypatch.setattr(video, "REPEATS", 2)
+    pipe = tiny_pipeline()
+    linears = [m for m in pipe.transformer.blocks.modules() if isinstance(m, torch.nn.Linear)]
+    record = measured(pipe, 1)
+    assert record.laws == 0
+    assert record.forms["int8"].variation is None
+    assert record.forms["int8"].flips is None
+    check(record, linears, laws=False)
 
 
 def test_the_variation_of_normal_laws():
@@ -90,11 +121,12 @@ def test_command(short, text_pipe, tmp_path, capsys):
     command = ["weights", "--model", str(tmp_path / "model"), "--samples", "1"]
     assert main(command) == 0
     assert "variation" in capsys.readouterr().out
-    assert main([*command, "--json"]) == 0
-    assert set(json.loads(capsys.readouterr().out)["forms"]) == {
-        "float32",
-        "float16",
-        "int8",
-        "int8-high4",
-    }
+    assert main([*command, "--json", "-o", str(tmp_path / "out")]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert set(told["forms"]) == {"float32", "float16", "int8", "int8-high4"}
+    assert json.loads((tmp_path / "out" / "weights.json").read_text()) == told
+    files = {path.name for path in (tmp_path / "out").iterdir()}
+    assert files == {"weights.json", "weights.md", "weights.svg"}
+    page = (tmp_path / "out" / "weights.md").read_text()
+    assert "Rounded weights of model (text), 1 prompt, " in page
     assert main(["weights", "--samples", "0"]) == 2

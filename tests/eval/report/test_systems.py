@@ -31,7 +31,11 @@ def test_names_are_said_once():
 
 @pytest.mark.parametrize("system", SYSTEMS, ids=lambda system: system.name)
 def test_what_is_named_is_there(system):
-    """A method resolves, a command takes its options, a name of the package exists."""
+    """A method resolves, commands take their options, a name of the package exists."""
+    if system.trained:
+        words = [*shlex.split(system.trained)[1:], "--pipeline", "folder"]
+        assert trained(build_parser().parse_args(words))
+        assert "(" + system.trained.replace("_", r"\_") + ")" in systems(REPORTS, ROOT / "tests")
     if not system.use:
         return
     if system.use.startswith("mmspec "):

@@ -151,4 +151,4 @@ def test_outputs_have_the_models_own_law(kind):
 
     drafter = TreeDrafter(drafts, (2, 1))
     found = whole_loop(3, TokenTarget(target), lambda: drafter, RecursiveRule())
-    assert distance(found, joint(3, 2, law)) < 1e-6
+    assert distance(found, joint(3, 2, law)) < 1e-6  # transformers scans states in float32

@@ -285,7 +285,13 @@ def test_closed_loops(folder, prompts, tmp_path):
         tokens = sum(sum(x["stats"]["emitted"]) for x in own)
         waited = sum(last for x in own for _, last in x["stats"]["latency"])
         assert row.tokens_per_second_each == pytest.approx(tokens / waited)
+    # a prompt at a time is a load, too, whose whole calls are timed
+    alone = [x for x in lines(out, "speed") if x["batch"] == 1 and x["method"] == "plain"]
+    rates = [sum(x["stats"]["emitted"]) / x["seconds"] for x in alone]
+    row = report.methods["plain"].throughput[1]
+    assert (row.n, row.tokens_per_second) == (3, pytest.approx(statistics.median(rates)))
     page = (out / "report.md").read_text()
+    assert "1 at a time" in page
     assert "2 at a time" in page
     assert "in a closed loop" in page
 

@@ -14,7 +14,7 @@ from mmspec.eval.measure.ideal_speedup import call_seconds
 from mmspec.methods import SpecConfig
 from mmspec.models.mar.iterations import HeadPrediction, MarPlan
 
-from .weights import CAPTIONS, linears_of
+from .subject import CAPTIONS, linears_of
 
 CALL: dict[str, Any] = dict(
     num_iterations=8,

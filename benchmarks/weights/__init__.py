@@ -1,0 +1,1 @@
+"""Rounded weights: bytes, cost of a call by its rows, and how far the laws move."""
