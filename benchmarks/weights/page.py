@@ -45,7 +45,10 @@ def weights_table(record: WeightsRecord) -> Table:
 def weights_markdown(record: WeightsRecord) -> str:
     """The page: what was measured, the table and the figure."""
     drawn = "![Seconds of a call over those of one token, by tokens](weights.svg)"
-    return benchmark_page("Rounded weights", ABOUT, weights_table(record), drawn)
+    threads = record.environment["threads"]
+    on = "1 thread" if threads == 1 else f"{threads} threads"
+    title = f"Rounded weights: {record.model} ({record.kind}), {on}"
+    return benchmark_page(title, ABOUT, weights_table(record), drawn)
 
 
 def weights_figure(record: WeightsRecord) -> str:
