@@ -13,13 +13,13 @@ from mmspec.cli.options import (
     add_model,
     check_range,
     folder,
-    open_pipeline,
     prepare,
 )
 from mmspec.eval.files import write_measured
 from mmspec.files import locked, to_json
+from mmspec.methods import PIPELINES
 
-KINDS = ("text", "image", "vlm", "continuous", "video")
+KINDS = ("text", *PIPELINES)
 
 
 def add_weights(commands: Any) -> None:
@@ -34,22 +34,19 @@ def add_weights(commands: Any) -> None:
 
 
 def _weights(args: argparse.Namespace) -> int:
+    from mmspec.eval.modalities.base import modality
+
     from .measure import measure_weights
     from .page import weights_figure, weights_markdown, weights_table
     from .subject import subject_of
 
     check_range(args, 1, None, "samples")
     out = None if args.out is None else folder(args.out)
-    if args.pipeline == "text":
-        from mmspec.pipelines.text.pipeline import TextPipeline
-
-        prepare(args)
-        args.model = args.model or "smollm2"
-        pipe: Any = TextPipeline.from_pretrained(args.model).to(args.device)
-    else:
-        pipe = open_pipeline(args, args.pipeline)
-    named = "embedded" if args.model is None else Path(args.model).name
-    record = measure_weights(subject_of(pipe), args.samples, named, args.pipeline)
+    kind = modality(args.pipeline)
+    model = kind.model if args.model is None else args.model
+    prepare(args)
+    pipe, named = kind.open(model, args.device, None), "embedded" if model is None else model
+    record = measure_weights(subject_of(pipe), args.samples, Path(named).name, args.pipeline)
     if out is not None:
         with locked(out):
             page, drawn = weights_markdown(record), weights_figure(record)

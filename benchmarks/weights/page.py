@@ -33,22 +33,21 @@ def weights_table(record: WeightsRecord) -> Table:
     calls = [f"ms, {n}" for n in ROWS]
     growth, moved = f"T({ROWS[-2]})/T(1)", ["variation, mean", "largest", "argmax flips"]
     columns = ("weights", "MB", *calls, "maps alone, 1", growth, *moved, "plain, speed-up")
-    prompts = "1 prompt" if record.samples == 1 else f"{record.samples} prompts"
-    machine, threads = record.environment["processor"], record.environment["threads"]
-    caption = (
-        f"Rounded weights of {record.model} ({record.kind}), {prompts}, "
-        f"{record.laws} laws; {threads} threads of {machine}."
-    )
+    machine, prompts = record.environment["processor"], _counted(record.samples, "prompt")
+    caption = f"{prompts}, {_counted(record.laws, 'law')}; {machine}."
     return Table(caption, columns, tuple(rows))
 
 
 def weights_markdown(record: WeightsRecord) -> str:
     """The page: what was measured, the table and the figure."""
     drawn = "![Seconds of a call over those of one token, by tokens](weights.svg)"
-    threads = record.environment["threads"]
-    on = "1 thread" if threads == 1 else f"{threads} threads"
-    title = f"Rounded weights: {record.model} ({record.kind}), {on}"
+    threads = _counted(record.environment["threads"], "thread")
+    title = f"Rounded weights: {record.model} ({record.kind}), {threads}"
     return benchmark_page(title, ABOUT, weights_table(record), drawn)
+
+
+def _counted(n: int, what: str) -> str:
+    return f"{n} {what}" if n == 1 else f"{n} {what}s"
 
 
 def weights_figure(record: WeightsRecord) -> str:

@@ -48,7 +48,7 @@ def check(record, linears, laws=True):
         assert list(row.milliseconds) == list(ROWS)
         assert row.maps > 0
     assert "float16" in weights_table(record).aligned()
-    assert "## " not in weights_markdown(record)
+    assert weights_markdown(record).startswith("# Rounded weights: tiny (text), ")
     if not laws:
         return
     for row in record.forms.values():
@@ -128,5 +128,6 @@ def test_command(short, text_pipe, tmp_path, capsys):
     files = {path.name for path in (tmp_path / "out").iterdir()}
     assert files == {"weights.json", "weights.md", "weights.svg"}
     page = (tmp_path / "out" / "weights.md").read_text()
-    assert "Rounded weights of model (text), 1 prompt, " in page
+    assert page.startswith("# Rounded weights: model (text), ")
+    assert "*1 prompt, " in page
     assert main(["weights", "--samples", "0"]) == 2
