@@ -48,6 +48,11 @@ def add_objectives(commands: Any) -> None:
     )
     add_pairs(objectives, "--set", "NAME=VALUE", "size of the heads; repeatable")
     objectives.add_argument("--device", default="cpu", help="cpu or cuda")
+    objectives.add_argument(
+        "--precision",
+        choices=("float32", "bfloat16"),
+        help="of the trainings (default: the recipe's); drafts are judged in float32",
+    )
     objectives.add_argument("--seed", type=seed, default=0, help="of first weights and lessons")
     objectives.add_argument(
         "-o",
@@ -77,6 +82,7 @@ def _objectives(args: argparse.Namespace) -> int:
         "data": args.data and args.data.resolve(),
         "settings": dict(args.set) or None,
         "device": args.device,
+        "precision": args.precision,
         "seed": args.seed,
     }
     given = {name: value for name, value in given.items() if value is not None}

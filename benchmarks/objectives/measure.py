@@ -279,11 +279,11 @@ class Comparison:
 
     @cached_property
     def _judge(self) -> HeadRecipe | TextAlignRecipe:
-        """A recipe that has the target and the held-out prompts; it learns nothing."""
+        """A recipe that has the target in float32 and the held-out prompts; it learns nothing."""
         home = self._home(_Way(BASELINE, self.steps).home)
         stage = STAGES[self.recipe][self.stage]
         named = {field for field in TrainConfig.__dataclass_fields__ if field in self.given}
-        own = {name: self.given[name] for name in named}
+        own = {name: self.given[name] for name in named - {"precision"}}
         config = TrainConfig(home / "training" / "judge", **{**stage.config, **own})
         options = {name: value for name, value in self.given.items() if name not in named}
         recipe: HeadRecipe | TextAlignRecipe

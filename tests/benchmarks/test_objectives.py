@@ -45,9 +45,13 @@ def test_heads_of_one_start_and_the_same_answers(folder, tmp_path, monkeypatch, 
     real_lessons, real_start = TextLessons._written, TextHeadRecipe.ready
     real_loss = TextHeadRecipe.loss
 
+    asked = {"trained": [], "judge": []}
+
     def started(self):
         real_start(self)
-        if self.config.out.name != "judge":  # which learns nothing
+        judges = self.config.out.name == "judge"
+        asked["judge" if judges else "trained"].append(self.config.precision)
+        if not judges:  # it learns nothing
             starts.append({name: x.clone() for name, x in self.model.state_dict().items()})
 
     def lost(self, batch, rng, step):
@@ -63,6 +67,7 @@ def test_heads_of_one_start_and_the_same_answers(folder, tmp_path, monkeypatch, 
     out = tmp_path / "out"
     command = ["objectives", "--pipeline", str(folder), "--objectives", "tv,tokens", "--steps", "2"]
     command += ["--batch-size", "2", "--max-new-tokens", "6", "-o", str(out)]
+    command += ["--precision", "bfloat16"]
     with torch.random.fork_rng():
         assert main(command) == 0
     assert sorted(path.name for path in folder.rglob("*")) == before
@@ -75,6 +80,8 @@ def test_heads_of_one_start_and_the_same_answers(folder, tmp_path, monkeypatch, 
     assert [head["steps"] for head in record["heads"].values()] == [2, 2, 2, 2, 2, 4]
     assert [head["steps_before"] for head in record["heads"].values()] == [0, 0, 0, 2, 0, 0]
     assert len(written) == len(set(written)) > 0
+    precisions = {name: set(kinds) for name, kinds in asked.items()}
+    assert precisions == {"trained": {"bfloat16"}, "judge": {"float32"}}
     first, *others = starts
     assert len(others) == 5
     assert all(torch.equal(first[name], other[name]) for other in others for name in first)
