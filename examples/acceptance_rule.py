@@ -9,12 +9,15 @@ import torch
 
 from mmspec import ImagePipeline, SpecConfig
 from mmspec.engine.accept.chain import accepted_prefix, pick, prefix_verdict, token_probs
+from mmspec.engine.laws import ContractError
 
 
 class TypicalRule:
     contract = "lossy"
 
     def verify(self, draft, scores, coins):
+        if draft.parents is not None:
+            raise ContractError("typical acceptance judges chains; this draft is a tree")
         stood = draft.lengths  # [B]: of nothing drafted, all
         if draft.nodes:
             p = scores.at_nodes(draft)  # [B, N, V]: the target's law of each drafted token

@@ -272,8 +272,12 @@ def switched(function: F) -> F:
 
 
 def _laid_out(given: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What decides which network a call's rounds run, and how many tokens and rows in them."""
-    return *(given.get(name) for name in _SIZES), given.get("guidance_scale") == 1
+    """What decides which network a call's rounds run, how many tokens and rows in them, and stand.
+
+    Fewer drafts stand where tokens are drawn than where the likeliest one is taken.
+    """
+    alike = given.get("guidance_scale") == 1, given.get("temperature") == 0
+    return *(given.get(name) for name in _SIZES), *alike
 
 
 def _free(modality: Modality, given: Mapping[str, Any]) -> bool:

@@ -17,7 +17,6 @@ from transformers import MixtralConfig, MixtralForCausalLM, Qwen3MoeConfig, Qwen
 
 from mmspec.eval.environment import environment
 from mmspec.eval.measure.ideal_speedup import call_seconds
-from mmspec.eval.report.table import Table
 from mmspec.models.guided import GuidedDecoder
 from mmspec.models.setting import Setting
 from mmspec.models.transformers.probe import probed
@@ -98,6 +97,13 @@ class ExpertsRecord:
     milliseconds: float
     coefficients: list[float] = field(default_factory=list)
     calls: dict[int, CallCost] = field(default_factory=dict)
+
+
+@dataclass
+class ExpertsFound:
+    """Contents of `experts.json`."""
+
+    models: list[ExpertsRecord]
 
 
 @torch.inference_mode()
@@ -199,28 +205,3 @@ def measure_experts(
             n in FITTED,
         )
     return record
-
-
-def experts_table(record: ExpertsRecord) -> Table:
-    """A row a size of call."""
-    rows = {}
-    for n, call in record.calls.items():
-        rows[f"{n}"] = (
-            f"{call.experts:.2f}",
-            f"{call.expected:.2f}",
-            f"{call.relative:.2f}",
-            f"{call.predicted:.2f}{' (fitted)' if call.fitted else ''}",
-            f"{100 / call.relative:.0f} %",
-            f"{100 / call.predicted:.0f} %",
-            f"{n / call.relative:.2f}×",
-        )
-    columns = (
-        *("tokens", "experts", "by chance", "T(n)/T(1)", "predicted"),
-        *("target efficiency", "predicted", "speed-up at most"),
-    )
-    caption = (
-        f"{record.model} ({record.weights} weights), {record.chosen} of {record.experts} experts "
-        f"in {record.layers} layers: calls of one row, {record.milliseconds:.3g} ms for one token. "
-        "The speed-up is that of drafts that cost nothing and stand whole."
-    )
-    return Table.of(caption, columns, rows)

@@ -217,7 +217,7 @@ def costs_table(turns: Sequence[Turn], parts: Parts | None) -> dict[str, Paired]
         tables = (
             ("target's call, {} drafted, ms", costs.target),
             ("rest of a round, {} drafted, ms", costs.after),
-            ("draft model's call, {} rows, ms", costs.draft),
+            ("draft model's call, batch of {}, ms", costs.draft),
         )
         for name, table in tables:
             for n, seconds in table.items():

@@ -12,6 +12,7 @@ import torch
 
 from ...engine.stats import SpecStats
 from ...methods import SpecConfig
+from ...pipelines.arguments import is_chat
 from ...pipelines.load_switch import any_sample
 from ...pipelines.notices import timed_apart
 from ..variants import MethodVariant, unchanged
@@ -84,7 +85,8 @@ def paired_runs(
     with unchanged(pipe):
         for i in range(-warmup, len(prompts)):
             first, prompt = seed + max(i, 0), prompts[max(i, 0)]
-            seeds = range(first, first + (1 if isinstance(prompt, str) else len(prompt)))
+            rows = 1 if isinstance(prompt, str) or is_chat(prompt) else len(prompt)
+            seeds = range(first, first + rows)
             with timed_apart() if i < 0 or len(methods) > 1 else nullcontext():
                 for name in rotated(methods, i):
                     run = MethodVariant(pipe, methods[name]).prepare(prompt, seeds, call)

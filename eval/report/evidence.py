@@ -15,7 +15,7 @@ from ...methods.part import Part
 from ...methods.systems import System
 from .matrix import LOADS, MEASURED, REAL, TRAINED, ships, takes
 
-ENUMERATED, SIMULATED, NONE = "∎", "simulation", "–"
+ENUMERATED, SIMULATED, STORED, NONE = "∎", "simulation", "benchmark", "–"
 LEGEND = f"""\
 - {REAL} the method is a row of a report on a published checkpoint.
 - {MEASURED} it is a row of a report on an embedded model.
@@ -23,6 +23,7 @@ LEGEND = f"""\
   names its drafter and its rule, and one the policy of its lengths.
 - {TRAINED} none of these, and an embedded model has all parts that it needs.
 - {LOADS} only models with random weights run it in tests.
+- {STORED}: the page of that benchmark, a folder of assets/reports, has its figures.
 - {SIMULATED}: what is drafted and accepted is measured, and the time of devices that are not here
   is calculated."""
 _HARNESS = re.compile(r"\b(EXACT|whole_loop)\b")  # what tests enumerate with
@@ -53,6 +54,8 @@ class Evidence:
         marks = self._of_use(system) if config is None else self._of_method(config)
         if "simulation" in system.what:
             marks.append(SIMULATED)
+        elif system.measured:
+            marks.append(STORED)
         if system.use and config is None and not marks:
             marks = [LOADS]  # a test calls it
         return " ".join(marks) or NONE

@@ -77,7 +77,7 @@ def systems(paths: Sequence[Path], tests: Path | None = None) -> str:
         marks, suite = evidence.of(system, config), suite_of(config)
         if best:
             marks, suite = f"{marks} {'; '.join(map(_figure, best))}", best[0].suite
-        way = suite or system.trained
+        way = suite or system.measured or system.trained
         told[system.name] = (
             system.what,
             here(system),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -71,7 +73,13 @@ class Parser(argparse.ArgumentParser):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit code."""
     cli_completion.answer(build_parser)
-    return execute(build_parser(), sys.argv[1:] if argv is None else argv)
+    code = execute(build_parser(), sys.argv[1:] if argv is None else argv)
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:  # nobody reads on; what is left can't be told when Python ends either
+        with suppress(OSError, ValueError):  # no file of the system
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return code
 
 
 def execute(parser: argparse.ArgumentParser, argv: Sequence[str]) -> int:
@@ -141,7 +149,11 @@ def build_parser() -> argparse.ArgumentParser:
     generate.add_argument(
         "--guidance", type=float, help="guidance scale (default: the model's own)"
     )
-    generate.add_argument("--temperature", type=float, default=1.0, help="0: greedy")
+    generate.add_argument(
+        "--temperature",
+        type=float,
+        help="0: greedy (default: 1, or of --pipeline continuous the model's own)",
+    )
     generate.add_argument(
         "--top-k", type=int, help="draw from so many tokens; 0: all (default: the model's own)"
     )
@@ -245,7 +257,7 @@ def _generate(args: argparse.Namespace) -> int:
     count = args.num_images or (_PAIRS if args.compare else 1)
     out = options.folder(args.out)
     pipe, call = (_of_vectors if args.pipeline == "continuous" else _of_ids)(args)
-    call |= {"temperature": args.temperature, "height": args.size}
+    call |= {"height": args.size}
     methods = options.methods_of(args, args.method, config)
     pipe.set_progress_bar_config(disable=no_bars(), leave=False)
     record = compare(Showcase(pipe, methods, args.prompt, count, args.seed, call), out)
@@ -270,6 +282,7 @@ def _of_ids(args: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
         "guidance_scale": family.guidance_scale if args.guidance is None else args.guidance,
         "top_k": family.top_k if args.top_k is None else args.top_k,
         "top_p": args.top_p,
+        "temperature": 1.0 if args.temperature is None else args.temperature,
     }
 
 
@@ -280,6 +293,8 @@ def _of_vectors(args: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
     given = {name: getattr(args, option) for option, name in _VECTORS.items()}
     call = {name: value for name, value in given.items() if value is not None}
     call["learned_variance"] = not args.least_variance
+    if args.temperature is not None:
+        call["temperature"] = args.temperature
     if args.diffusion_steps is not None:
         steps = args.diffusion_steps
         call["diffusion_steps"] = steps[0] if len(steps) == 1 else steps

@@ -13,6 +13,7 @@ from ..errors import InputError
 from ..files import read_object, to_json
 from ..methods import PIPELINES, Modality, SpecConfig, parse_method
 from ..methods.config import PARTS, options_of_modality
+from ..methods.names import name_of, settings_of
 from ..methods.registry import parts
 from ..progress import hide_library_bars, say
 from ..registry import resolve
@@ -113,8 +114,16 @@ def add_runs(parser: argparse.ArgumentParser, makes: str, what: str, paired: int
 
 
 def methods_of(args: argparse.Namespace, name: str, config: SpecConfig) -> dict[str, SpecConfig]:
-    """Methods that a command runs, by name; with --compare plain decoding is the first."""
-    return ({"plain": SpecConfig("plain")} if args.compare else {}) | {name: config}
+    """Methods that a command runs, by name; with --compare plain decoding is the first.
+
+    Plain decoding with settings is told from it by them.
+    """
+    if not args.compare:
+        return {name: config}
+    plain = SpecConfig("plain")
+    if name == "plain" and config != plain:
+        name = name_of(config.method, settings_of(config))
+    return {"plain": plain, name: config}
 
 
 def add_model(

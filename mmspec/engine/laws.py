@@ -11,6 +11,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from ..errors import InputError
+
 Contract = Literal["exact", "exact-greedy", "exact-rounded", "bounded", "lossy"]
 
 
@@ -67,7 +69,7 @@ class Rewards:
     frames: Tensor
 
 
-class ContractError(ValueError):
+class ContractError(InputError):
     """A drafter and a rule were put together whose combination would break the rule's contract."""
 
 

@@ -17,6 +17,8 @@ class System:
         reported: speed-up over plain decoding that its authors report, or what they report in its
             place, and of which models; "": no such figure.
         trained: the recipe of a part that it needs and no embedded model has; "": there is none.
+        measured: the benchmark whose stored page has its figures, a folder of assets/reports; "":
+            there is none, or they are a method's of a report.
     """
 
     name: str
@@ -24,6 +26,7 @@ class System:
     use: str = ""
     reported: str = ""
     trained: str = ""
+    measured: str = ""
 
 
 SYSTEMS = (
@@ -229,7 +232,13 @@ SYSTEMS = (
         trained="mmspec train vlm-router --stage router",
     ),
     # costs
-    System("MoESD", "what drafts cost sparse experts", "python -m benchmarks experts", "2.29×"),
+    System(
+        "MoESD",
+        "what drafts cost sparse experts",
+        "python -m benchmarks experts",
+        "2.29×",
+        measured="experts",
+    ),
     System(
         "FASER",
         "drafts pruned by first layers, lengths by load; chunks by simulation",
@@ -241,6 +250,7 @@ SYSTEMS = (
         "a second device gets ready for what a middle layer foresees; its time by simulation",
         "python -m benchmarks simulate",
         "2.8–5.8×",
+        measured="simulation",
     ),
     System(
         "EasySpec",

@@ -46,7 +46,19 @@ class ChatRunner:
         first = jobs[0].asked
         begun: set[int] = set()
 
-        def hear(number: int, tokens: list[int]) -> bool:
+        def end(job: Job, stats: SpecStats) -> None:
+            """Tell how a job ended, as soon as it did: others of the batch may write on."""
+            own = [n for n, (other, _) in enumerate(rows) if other is job]
+            if job.idle and any(lines[n].finish is None for n in own):
+                job.fail(*job.cut)
+                return
+            for n in own:
+                _tell(job, rows[n][1], lines[n].close())
+                job.say(News("finish", rows[n][1], lines[n].finish))
+            written = sum(len(lines[n].tokens) for n in own)
+            _end(job, stats, own, written, stats.prompt_tokens[own[0]])
+
+        def hear(number: int, tokens: list[int], stats: SpecStats) -> bool:
             """Take in what a row wrote; True: it is over."""
             job, choice = rows[number]
             line = lines[number]
@@ -55,6 +67,9 @@ class ChatRunner:
                 if id(job) not in begun:
                     begun.add(id(job))
                     self.metrics.began(job.model, time.monotonic() - job.arrived)
+            mine = (own for own, (other, _) in zip(lines, rows, strict=True) if other is job)
+            if not job.over and (job.idle or all(own.finish is not None for own in mine)):
+                end(job, stats)
             return job.idle or line.finish is not None
 
         with _free(jobs):
@@ -68,15 +83,8 @@ class ChatRunner:
                 callback_on_step_end=_watching(hear),
             )
         for job in jobs:
-            own = [n for n, (other, _) in enumerate(rows) if other is job]
-            if job.idle and any(lines[n].finish is None for n in own):
-                job.fail(*job.cut)
-                continue
-            for n in own:
-                _tell(job, rows[n][1], lines[n].close())
-                job.say(News("finish", rows[n][1], lines[n].finish))
-            written = sum(len(lines[n].tokens) for n in own)
-            _end(job, out.stats, own, written, out.stats.prompt_tokens[own[0]])
+            if not job.over:
+                end(job, out.stats)
 
     def _left(self, job: Job) -> int:
         """Usual length of an answer to a job that runs alone, as those too long for a batch do."""
@@ -107,6 +115,9 @@ class PictureRunner:
             own["guidance_scale"] = first.guidance_scale
 
         def after_round(pipe: Any, *_: Any) -> None:
+            for job in jobs:
+                if job.idle:
+                    job.fail(*job.cut)
             pipe.interrupt = all(job.idle for job in jobs)
 
         with _free(jobs):
@@ -172,7 +183,7 @@ def _png(picture: Image.Image) -> bytes:
     return file.getvalue()
 
 
-def _watching(hear: Callable[[int, list[int]], bool]) -> Callable[..., None]:
+def _watching(hear: Callable[[int, list[int], SpecStats], bool]) -> Callable[..., None]:
     """A callback that shows every row its new tokens, and ends rows that `hear` says are over."""
     read: dict[int, int] = {}
 
@@ -183,7 +194,7 @@ def _watching(hear: Callable[[int, list[int]], bool]) -> Callable[..., None]:
             end = context.base[row]
             tokens = context.tokens[row, read.get(sample, 0) : end].tolist()
             read[sample] = end
-            if hear(sample, tokens):
+            if hear(sample, tokens, state["stats"]):
                 context.finished[row] = True
 
     return after_round

@@ -36,6 +36,7 @@ def sized(function: F) -> F:
         if len(choices) == 1 or not _free(self, given):
             return function(self, *args, **kwargs)
         place = str(self.model.device), str(self.model.dtype)
+        place = *place, bool(asked_of(self.model, given, "do_sample"))
         grows = choices[0].resolve(modality).drafter.window
         with self.switch.call(choices, _rows(self, given), place, grows) as (config, told):
             chosen = self if config == choices[0] else _resized(self, config)

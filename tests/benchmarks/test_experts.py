@@ -80,11 +80,18 @@ def test_the_fit_finds_a_cost_of_its_form():
     assert measure.fit(seconds, sizes) == pytest.approx([3, 0.5, 0.01])
 
 
-def test_the_command(monkeypatch, capfd):
+def test_the_command(monkeypatch, capfd, tmp_path):
     monkeypatch.setattr(measure, "SIZES", SMALLER)
     monkeypatch.setattr(measure, "TEXT", 40)
-    assert main(["experts", "--samples", "1", "--json"]) == 0
+    assert main(["experts", "--samples", "1", "--json", "-o", str(tmp_path)]) == 0
     found = json.loads(capfd.readouterr().out)
+    assert json.loads((tmp_path / "experts.json").read_text())["models"] == found
+    page, drawn = ((tmp_path / f"experts.{kind}").read_text() for kind in ("md", "svg"))
+    for record in found:
+        for call in record["calls"].values():
+            assert f"| {call['expected']:.2f} | {call['relative']:.2f} |" in page
+        assert record["model"] in page
+    assert "<svg" in drawn
     assert [(r["experts"], r["chosen"]) for r in found] == [(8, 2), (32, 4)]
     for record in found:
         first, last = record["calls"]["1"], record["calls"]["32"]

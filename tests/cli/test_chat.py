@@ -35,6 +35,22 @@ def test_an_answer(chat, folder):
     assert out.strip() == pipe(told, max_new_tokens=12).text[0].strip()
 
 
+def test_a_conversation_is_one_prompt(chat):
+    """Also where tokens are drawn, by a seed for each prompt."""
+    for more in ((), ("--compare",)):
+        code, out, err = chat("the cat", "--system", "Be.", "--temperature", 1, *more)
+        assert code == 0, err
+        assert out.strip()
+
+
+def test_plain_decoding_with_settings_has_plain_decoding_beside_it(chat):
+    options = "--method", "plain", "--target-weights", "int8", "--compare", "--json"
+    code, out, err = chat("the cat saw the", *options)
+    assert code == 0, err
+    found = json.loads(out)["methods"]
+    assert list(found) == ["plain", "plain[target_weights=int8]"]
+
+
 def test_compared(chat):
     code, out, err = chat("the cat saw the", "--compare", "--json")
     assert code == 0, err

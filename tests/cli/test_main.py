@@ -5,7 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from PIL import Image
@@ -46,6 +49,36 @@ def test_every_help_says_what_and_which_default():
 def test_help_names_every_recipe():
     told = next(a.help for parser, a in every_option() if a.dest == "recipe")
     assert sorted(re.split(r", | or ", told)) == sorted(STAGES)
+
+
+@pytest.mark.parametrize(("told", "expected"), [((), {}), (("0.5",), {"temperature": 0.5})])
+def test_vectors_are_drawn_at_the_models_own_temperature(
+    run, tmp_path, monkeypatch, told, expected
+):
+    """Unless another one is given."""
+    asked = []
+
+    def compare(show, out):
+        asked.append(show.call)
+        return {}
+
+    pipe = SimpleNamespace(set_progress_bar_config=lambda **how: None)
+    monkeypatch.setattr("mmspec.cli.options.open_pipeline", lambda *args: pipe)
+    monkeypatch.setattr("mmspec.eval.showcase.compare", compare)
+    words = "generate", "a red circle", "--pipeline", "continuous", "-o", tmp_path, "--json"
+    code, _, err = run(*words, *(f"--temperature={value}" for value in told))
+    assert code == 0, err
+    (call,) = asked
+    assert {name: call[name] for name in call if name == "temperature"} == expected
+
+
+def test_who_reads_no_more_ends_a_command_quietly():
+    """As in `mmspec ls methods | head`."""
+    command = [sys.executable, "-m", "mmspec", "ls", "methods"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as run:
+        run.stdout.close()
+        said = run.stderr.read()
+    assert (run.returncode, said) == (0, b"")
 
 
 def test_defaults_are_methods_that_gain(generate, run, tiny_folder, tmp_path):

@@ -344,7 +344,7 @@ class Spied:
 
 
 def test_what_a_switch_is_asked_and_told():
-    place = "cpu", "torch.float32", None, None, None, None, False
+    place = "cpu", "torch.float32", None, None, None, None, False, False
     picture, answer, vectors = (
         Spied(*way) for way in (("scd", "image"), ("draft", "vlm"), ("reflection", "continuous"))
     )

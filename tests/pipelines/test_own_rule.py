@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from mmspec import ImagePipeline, SpecConfig
+from mmspec.cli.main import main
 from mmspec.errors import InputError
 from mmspec.methods import parse_method
 
@@ -59,6 +60,13 @@ def test_the_command_line_names_it():
     name, config = parse_method("draft[rule=own_rules:Twin,num_draft_tokens=2]")
     assert name == "draft[rule=own_rules:Twin,num_draft_tokens=2]"
     assert config == SpecConfig("draft", rule="own_rules:Twin", num_draft_tokens=2)
+
+
+def test_a_rule_of_chains_refuses_trees_in_one_line(tiny_folder, own_rules, tmp_path, capsys):
+    words = ["generate", "a red circle", "--model", str(tiny_folder), "-o", str(tmp_path / "out")]
+    assert main([*words, "--method", "tree", "--rule", "own_rules:Twin"]) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert "judges chains; this draft is a tree" in line
 
 
 @pytest.mark.parametrize(

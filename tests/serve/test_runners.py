@@ -55,6 +55,29 @@ def test_without_a_length_an_answer_has_what_its_prompt_leaves(pipe):
         answers(pipe, [short, long])  # those of a batch run alone then
 
 
+def test_a_short_answer_is_told_before_the_long_one_beside_it_is_over(pipe):
+    """And one that is too late, as soon as it is."""
+    heard, jobs = [], []
+    for name, limit in (("short", 2), ("late", 30), ("long", 30)):
+        said = [{"role": "user", "content": [{"type": "text", "text": "the cat"}]}]
+        asked = ChatAsked(said, 0.0, 1.0, 0, limit, ())
+
+        def tell(news, name=name):
+            heard.append((name, news.kind))
+            if name == "long":
+                jobs[1].deadline = 0.0
+
+        jobs.append(Job("m", asked, asked.key, 1, [0], tell, time.monotonic() + 60))
+    ChatRunner(pipe, RunMetrics(), ServeLimits()).run(jobs)
+    kinds = {name: [kind for other, kind in heard if other == name] for name in dict(heard)}
+    assert kinds["short"][-2:] == kinds["long"][-2:] == ["finish", "usage"]
+    assert kinds["late"][-1] == "error"
+    assert all(own.count("usage") + own.count("error") == 1 for own in kinds.values())
+    last = len(heard) - 1 - heard[::-1].index(("long", "text"))
+    assert heard.index(("short", "usage")) < last
+    assert heard.index(("late", "error")) < last
+
+
 def test_the_folder_that_one_is_in_has_a_name(tmp_path, monkeypatch):
     (tmp_path / "mine").mkdir()
     monkeypatch.chdir(tmp_path / "mine")

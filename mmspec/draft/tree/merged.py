@@ -86,7 +86,10 @@ class MergedDrafter:
         # kept nodes to the front, in their order
         order = (~kept).long().argsort(dim=1, stable=True)
         place = torch.empty_like(order).scatter_(1, order, node.expand_as(order)).gather(1, first)
-        order = order[:, : self.nodes]
+        most = min(self.nodes, tokens.shape[1])
+        if tokens.device.type == "cpu":  # elsewhere it would be a wait, and filling is cheap
+            most = int(kept.sum(1).max())
+        order = order[:, :most]
         above = torch.where(above < 0, -1, place.gather(1, above.clamp_min(0))).gather(1, order)
 
         sizes = [draft.nodes for draft in drafts]

@@ -14,6 +14,7 @@ _TRIAL = 4  # rounds of drafts before they are judged
 _GROWN = 16  # the same where drafts get better from round to round
 _RAMP = 3  # rounds in front of them, of drafts of 1, 2 and 4 tokens
 _PRIOR = 8.0  # plain rounds that count for as much as what earlier calls have shown
+_CARRIED = 1.5  # most that earlier calls say of drafts: the next text may be another
 _PATIENCE = 8  # half of the plain rounds until drafts are tried again; doubled whenever they lose
 _FRESH = 256  # rounds of drafts after which a plain round is timed again
 _BESIDE = 64  # the same where drafts hardly pay
@@ -92,7 +93,7 @@ class Guard:
         """Begin with what calls before this one have shown."""
         known = self.ledger.gain(self.ledger.rounds, self.arm or 0, rows)
         prior = _PRIOR * self.ledger.plain.at(rows)
-        self._try(None if known is None else Gain(prior * known.rate, prior))
+        self._try(None if known is None else Gain(prior * min(known.rate, _CARRIED), prior))
         self._on, self._gave_up = self._rate >= 1, rows
 
     def _try(self, known: Gain | None) -> None:
@@ -229,7 +230,7 @@ class Guard:
         """
         if self.arm is None or not self.worth:
             return
-        if tokens:
+        if tokens and rows > 1:
             self.worth = self.ledger.plain.of(tokens, at_once)
         self.ledger.learn_call(self.arm, rows, self.worth, self.spent, self._before)
         self._read = 0.0

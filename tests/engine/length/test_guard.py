@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 
 import pytest
@@ -259,6 +261,35 @@ def test_rows_that_end_apart_save_less_than_rounds_told():
     assert ledger.balances[0] == pytest.approx(0.5 + 6 * SHARE - 1)
     ledger.learn_call(0, 1, worth=5.0, spent=1.0, before=0.5)  # rounds knew no more
     assert ledger.balances[0] == pytest.approx(0.5 + 6 * SHARE - 1)
+
+
+def test_merits_of_one_text_are_soon_used_up_by_another(monkeypatch):
+    """Drafts that stood whole for long are given up within a dozen rounds where none stands."""
+    machine = Machine(CHEAP, monkeypatch, (1.0,))
+    ledger = Ledger()
+    machine.runs(ledger, 8, [256])
+    assert ledger.gain(ledger.rounds, 0, 1).rate > 2
+    guard, seconds = Guard(ledger, 0), 1.4 * ledger.plain.at(1)
+    monkeypatch.setattr(guards, "now", partial(next, itertools.count()))
+    rounds = 0
+    while guard.drafts(1):
+        guard.told(1, 1, seconds, 8)
+        rounds += 1
+        assert rounds < 16
+    assert rounds > 2
+
+
+def test_a_row_alone_is_judged_by_its_own_rounds():
+    """Not by what plain rounds take at the end of its call."""
+    ledger = known_plain([1])
+    guard = Guard(ledger, 0)
+    guard.worth = guard.spent = 7.0
+    guard.close(1, [9])
+    assert guard.worth == 7.0
+    guard = Guard(ledger, 0)
+    guard.worth = guard.spent = 7.0
+    guard.close(2, [9, 9])
+    assert guard.worth == pytest.approx(ledger.plain.of([9, 9]))
 
 
 def test_reading_a_prompt_for_a_drafter_is_charged(monkeypatch):

@@ -216,8 +216,8 @@ def test_laws_are_those_of_real_rounds(tiny_folder):
     job = Job(suite, load_prompts(suite, None), {}, suite.call)
     for method in ("draft", "sjd", "scd", "tree", "prompt-lookup"):
         values = tv_per_step(pipe, job, SpecConfig(method=method))
-        assert len(values) >= 1
-        assert max(values) < 1e-9
+        assert values or method == "prompt-lookup"  # which drafts only what was there before
+        assert max(values, default=0) < 1e-9
     assert tv_per_step(pipe, job, SpecConfig(method="plain")) == []
     alone = tv_per_step(pipe, job, SpecConfig(method="drafter-only"))
     assert len(alone) == 16
