@@ -382,7 +382,7 @@ def test_figures_of_measured_are_in_the_reports_that_their_section_links():
             assert unnamed == []
             continue
         linked = [page.parent / link for link in re.findall(r"\]\(([^)#]*\.md)\)", section)]
-        pages = {"report.md", "growth.md", "simulation.md", "weights.md"}
+        pages = {"report.md", "experts.md", "growth.md", "simulation.md", "weights.md"}
         assert {link.name for link in linked} & pages
         found = " ".join(link.read_text() for link in linked)
         text = re.sub(r"\]\([^)]*\)|`[^`]*`", "", section)

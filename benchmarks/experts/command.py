@@ -27,6 +27,7 @@ def add_experts(commands: Any) -> None:
 def _experts(args: argparse.Namespace) -> int:
     import torch
 
+    from mmspec.eval.environment import environment
     from mmspec.models.transformers.text_inputs import process_texts
     from mmspec.pipelines.text.pipeline import TextPipeline
 
@@ -48,13 +49,13 @@ def _experts(args: argparse.Namespace) -> int:
             model = build().eval().to(args.device)
             given = torch.arange(1, WORDS + 1, device=args.device)[None]
             records.append(measure_experts(name, "random", model, given, args.samples))
+    found = ExpertsFound(environment(torch.device(args.device)), records)
     if out is not None:
-        found = ExpertsFound(records)
         with locked(out):
             page, drawn = experts_markdown(found), experts_figure(found)
             write_measured(out, "experts", found, page, drawn)
     if args.json:
-        print(to_json([asdict(record) for record in records], indent=2))
+        print(to_json(asdict(found), indent=2))
         return 0
     print("\n\n".join(experts_table(record).aligned() for record in records))
     return 0

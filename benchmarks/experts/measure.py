@@ -15,7 +15,6 @@ from scipy.optimize import nnls
 from torch import Tensor
 from transformers import MixtralConfig, MixtralForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
 
-from mmspec.eval.environment import environment
 from mmspec.eval.measure.ideal_speedup import call_seconds
 from mmspec.models.guided import GuidedDecoder
 from mmspec.models.setting import Setting
@@ -87,7 +86,6 @@ class ExpertsRecord:
         coefficients: milliseconds of a call, of an expert touched in every layer, of a token.
     """
 
-    environment: dict[str, Any]
     model: str
     weights: str
     experts: int
@@ -103,6 +101,7 @@ class ExpertsRecord:
 class ExpertsFound:
     """Contents of `experts.json`."""
 
+    environment: dict[str, Any]
     models: list[ExpertsRecord]
 
 
@@ -192,8 +191,8 @@ def measure_experts(
     by_chance = {n: expected(count, chosen, n) for n in TOKENS}
     seconds = seconds_of(model, prompt, text[:, prompt.shape[1] :], samples)
     a, b, c = fit({n: seconds[n] for n in FITTED}, by_chance)
-    machine, one = environment(model.device), 1e3 * seconds[1]
-    record = ExpertsRecord(machine, name, weights, count, chosen, len(layers), samples, one)
+    one = 1e3 * seconds[1]
+    record = ExpertsRecord(name, weights, count, chosen, len(layers), samples, one)
     record.coefficients = [1e3 * x for x in (a, b, c)]
     for n in TOKENS:
         record.calls[n] = CallCost(

@@ -12,8 +12,8 @@ from .measure import ExpertsFound, ExpertsRecord
 ABOUT = (
     "Calls of several tokens read the experts that any of them takes, so they cost more than over "
     "dense layers. MoESD tells their number by chance, and from a few calls the cost of the "
-    "others. The target efficiency is T(1)/T(n). Where weights are random, experts are taken by "
-    "chance and nothing is said of the text; such models show times and numbers of experts alone."
+    "others. The target efficiency is T(1)/T(n). Models of random weights show what calls cost and "
+    "how many experts they touch, and nothing of how trained ones route."
 )
 
 
@@ -28,16 +28,14 @@ def experts_table(record: ExpertsRecord) -> Table:
             f"{call.predicted:.2f}{' (fitted)' if call.fitted else ''}",
             f"{100 / call.relative:.0f} %",
             f"{100 / call.predicted:.0f} %",
-            f"{n / call.relative:.2f}×",
         )
     columns = (
         *("tokens", "experts", "by chance", "T(n)/T(1)", "predicted"),
-        *("target efficiency", "predicted", "speed-up at most"),
+        *("target efficiency", "predicted"),
     )
     caption = (
         f"{record.model} ({record.weights} weights), {record.chosen} of {record.experts} experts "
-        f"in {record.layers} layers: calls of one row, {record.milliseconds:.3g} ms for one token. "
-        "The speed-up is that of drafts that cost nothing and stand whole."
+        f"in {record.layers} layers: calls of one row, {record.milliseconds:.3g} ms for one token."
     )
     return Table.of(caption, columns, rows)
 

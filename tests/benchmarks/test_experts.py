@@ -84,8 +84,9 @@ def test_the_command(monkeypatch, capfd, tmp_path):
     monkeypatch.setattr(measure, "SIZES", SMALLER)
     monkeypatch.setattr(measure, "TEXT", 40)
     assert main(["experts", "--samples", "1", "--json", "-o", str(tmp_path)]) == 0
-    found = json.loads(capfd.readouterr().out)
-    assert json.loads((tmp_path / "experts.json").read_text())["models"] == found
+    printed = json.loads(capfd.readouterr().out)
+    assert json.loads((tmp_path / "experts.json").read_text()) == printed
+    found = printed["models"]
     page, drawn = ((tmp_path / f"experts.{kind}").read_text() for kind in ("md", "svg"))
     for record in found:
         for call in record["calls"].values():
