@@ -210,6 +210,7 @@ def _of_array(array: Any) -> Image.Image:
 
 def _levels(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Levels 0 to 255, scaled from the type's range; floats have 0 to 1."""
+    values = values.astype(values.dtype.newbyteorder("="), copy=False)
     if values.dtype == np.uint8:
         return np.ascontiguousarray(values)
     if values.dtype != np.uint16 and not np.issubdtype(values.dtype, np.floating):

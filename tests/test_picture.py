@@ -103,6 +103,12 @@ def test_sixteen_bits_are_scaled(kind):
     image = Image.fromarray(deep)
     assert np.array_equal(pixels(encoded(image, kind)), wanted)
     assert np.array_equal(pixels(image), wanted)
+    turned = deep.astype(">u2")  # most significant byte first, as some TIFF files are
+    assert np.array_equal(pixels(turned[..., None]), wanted)
+    image = Image.frombytes("I;16B", (deep.shape[1], deep.shape[0]), turned.tobytes())
+    assert np.array_equal(pixels(image), wanted)
+    if kind == "TIFF":
+        assert np.array_equal(pixels(encoded(image, kind)), wanted)
     if kind == "PNG":
         image = Image.fromarray(deep.astype(np.int32))
         assert image.mode == "I"

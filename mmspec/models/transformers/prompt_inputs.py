@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from typing import Any, TypeAlias
 
@@ -125,11 +126,27 @@ def _laid_out(
         texts = [processor.apply_chat_template(own, add_generation_prompt=True) for own in turns]
         how: dict[str, Any] = {"images": list(pictures)} if any(pictures) else {}
         how |= one_start(processor.tokenizer, texts)
-        batch = processor(text=texts, padding=True, padding_side="left", return_tensors="pt", **how)
+        with _filled(processor.tokenizer):
+            batch = processor(
+                text=texts, padding=True, padding_side="left", return_tensors="pt", **how
+            )
         return {name: value for name, value in batch.items() if isinstance(value, Tensor)}
 
     said = [[part["text"].replace(_BETWEEN, "") for part in _texts(own)] for own in turns]
     return spelled(processor, [_BETWEEN.join(texts) for texts in said], lay_out)
+
+
+@contextmanager
+def _filled(tokenizer: Any) -> Iterator[None]:
+    """Rows are filled by the end of texts, where there is no token for it: filling is masked."""
+    lacks = tokenizer.pad_token is None
+    if lacks:
+        tokenizer.pad_token = tokenizer.eos_token
+    try:
+        yield
+    finally:
+        if lacks:
+            tokenizer.pad_token = None
 
 
 def _turns(pictures: int, question: Question) -> list[dict[str, Any]]:

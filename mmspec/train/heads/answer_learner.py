@@ -68,6 +68,11 @@ class AnswerLearner(ABC, Generic[Network]):
         self.network, self.fallen, self.kept, self.heard = network, fallen, kept, 0
         # steps are small: in half precision they would be lost
         self._own = copy.deepcopy(network).to(model.device).float().train()
+        if not any(weight.requires_grad for weight in self._own.parameters()):
+            raise InputError(
+                f"all weights of the {type(network).__name__} are frozen, so that nothing can be "
+                "learned; call its requires_grad_(True) first"
+            )
         self._optimizer = torch.optim.AdamW(self._own.parameters(), rate, weight_decay=0.0)
         self.teacher = Teacher(model, 1, decoder=probed(model))
         self._waiting: deque[_Answers] = deque()

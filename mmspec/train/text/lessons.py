@@ -67,7 +67,7 @@ class TextLessons:
         content = read_cached(file)
         if content is None:
             content = [
-                {name: _small(getattr(batch, name)) for name in KEPT}
+                {name: small(getattr(batch, name)) for name in KEPT}
                 for batch in self._written(number)
             ]
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -111,8 +111,9 @@ class TextLessons:
         )
 
 
-def _small(x: Tensor) -> Tensor:
-    """As it is kept: halves, and ids in four bytes."""
+def small(x: Tensor) -> Tensor:
+    """As it is kept: halves, bfloat16 where these have no such numbers, and ids in four bytes."""
     if x.is_floating_point():
-        return x.half()
+        half = x.half()
+        return half if bool(torch.isfinite(half).all()) else x.to(torch.bfloat16)
     return x.int() if x.dtype == torch.long else x

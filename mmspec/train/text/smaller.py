@@ -41,6 +41,9 @@ def smaller(target: PreTrainedModel, sizes: Mapping[str, int]) -> PreTrainedMode
     kinds = vars(config).get("layer_types")  # some work it out of their number
     if kinds is not None:
         config.layer_types = [kinds[number] for number in chosen]
+    turned = vars(config).get("no_rope_layers")  # by layer, or every so many
+    if isinstance(turned, list):
+        config.no_rope_layers = [turned[number] for number in chosen]
     config.num_hidden_layers = layers
     if width == config.hidden_size:
         student = type(target)(config)
@@ -51,7 +54,14 @@ def smaller(target: PreTrainedModel, sizes: Mapping[str, int]) -> PreTrainedMode
         }
         if not any(map(_LAYER.search, names)):
             raise InputError(f"{type(target).__name__} has no list of layers to choose from")
-        student.load_state_dict({name: theirs[other].clone() for name, other in names.items()})
+        try:
+            student.load_state_dict({name: theirs[other].clone() for name, other in names.items()})
+        except (KeyError, RuntimeError) as error:  # some are dense, others have experts
+            told = ", ".join(map(str, chosen))
+            raise InputError(
+                f"layers {told} of {type(target).__name__} are of other kinds than its first "
+                f"{layers}; set another number of layers, or a width"
+            ) from error
         return student
     heads = config.num_attention_heads
     shared = getattr(config, "num_key_value_heads", None)

@@ -9,6 +9,14 @@ import torch
 import transformers
 from sizes import SMALL
 from toy_vlm import HEADS, TRAINED, batch_of, tiny_head, tiny_llava
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    MambaConfig,
+    MambaForCausalLM,
+    OPTConfig,
+    OPTForCausalLM,
+)
 
 from mmspec.errors import InputError
 from mmspec.models.heads.fit import TargetFit
@@ -135,3 +143,16 @@ def test_first_weights_pass_the_hidden_state_on():
 def test_fit_names_the_target():
     fit = TargetFit.of(tiny_llava())
     assert (fit.model_type, fit.hidden_size, fit.vocab_size, fit.num_layers) == ("llava", 16, 12, 2)
+
+
+def test_sizes_by_other_names():
+    """GPT-2 and OPT have no `intermediate_size`; Mamba has no heads."""
+    gpt2 = GPT2LMHeadModel(GPT2Config(n_embd=16, n_layer=2, n_head=2, vocab_size=20))
+    sizes = dict(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, vocab_size=20)
+    opt = OPTForCausalLM(OPTConfig(**sizes, ffn_dim=24, word_embed_proj_dim=16))
+    for target, inner in ((gpt2, 64), (opt, 24)):
+        assert NewHead(target).config["intermediate_size"] == inner
+        assert MAKERS["medusa"](NewHead(target)).method == "medusa"
+    mamba = MambaForCausalLM(MambaConfig(hidden_size=16, num_hidden_layers=2, vocab_size=20))
+    with pytest.raises(InputError, match="MambaForCausalLM has no attention heads"):
+        NewHead(mamba)

@@ -56,6 +56,11 @@ def test_rows_of_a_batch_are_those_of_each_alone(family, start):
         if "mm_token_type_ids" in found:
             kinds = found["mm_token_type_ids"][row]
             assert torch.equal(kinds[real], alone["mm_token_type_ids"][0])
+    made.tokenizer.pad_token = None  # as of Llama's own: rows are filled by the end of texts
+    filled, real = process_questions(made, seen, asks, CPU), found["attention_mask"]
+    assert torch.equal(filled["attention_mask"], real)
+    assert torch.equal(filled["input_ids"][real.bool()], found["input_ids"][real.bool()])
+    assert made.tokenizer.pad_token is None
 
 
 @pytest.mark.parametrize("family", FAMILIES)

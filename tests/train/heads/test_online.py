@@ -165,6 +165,8 @@ def test_enabled_models_and_bad_input():
     learner = OnlineLearner(model, head, rate=1e-2, kept=2)
     with pytest.raises(InputError, match="there is no answer yet to learn from"):
         learner.learn()
+    with pytest.raises(InputError, match=r"all weights of the .* are frozen"):
+        OnlineLearner(model, copy.deepcopy(head).requires_grad_(False))
     mmspec.enable_speculation(model, head=head, listener=learner)
     inputs = vlms.asked(model, [1, 2, 0])
     call = dict(max_new_tokens=12, do_sample=False)

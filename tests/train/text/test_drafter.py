@@ -12,7 +12,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file
-from transformers import GPT2Config, GPT2LMHeadModel, LlamaForCausalLM
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaForCausalLM,
+    Qwen2MoeConfig,
+    Qwen2MoeForCausalLM,
+)
 
 import mmspec
 from mmspec.cli.main import main
@@ -93,6 +99,17 @@ def test_layers_by_other_names():
         assert all(torch.equal(mine.state_dict()[name], theirs[name]) for name in theirs)
     with pytest.raises(InputError, match="no narrower drafters for GPT2LMHeadModel"):
         smaller(target, {"width": 8})
+
+
+def test_layers_of_other_kinds():
+    """The last layer has experts, and the student's last one would be dense."""
+    sizes = dict(hidden_size=16, num_attention_heads=2, num_key_value_heads=2, vocab_size=20)
+    sizes |= dict(num_hidden_layers=3, num_experts=2, num_experts_per_tok=1, intermediate_size=8)
+    config = Qwen2MoeConfig(
+        **sizes, moe_intermediate_size=8, shared_expert_intermediate_size=8, mlp_only_layers=[0, 1]
+    )
+    with pytest.raises(InputError, match="layers 0, 2 of Qwen2MoeForCausalLM are of other kinds"):
+        smaller(Qwen2MoeForCausalLM(config).eval(), {"layers": 2})
 
 
 def test_a_resumed_run_is_an_unbroken_one(own, tmp_path, monkeypatch):

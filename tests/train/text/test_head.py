@@ -26,7 +26,7 @@ from mmspec.train.text import head as text_head
 from mmspec.train.text import prompts as text_prompts
 from mmspec.train.text import teacher as text_teacher
 from mmspec.train.text.head import TextHeadRecipe
-from mmspec.train.text.lessons import TextLessons
+from mmspec.train.text.lessons import TextLessons, small
 from mmspec.train.text.teacher import TextTeacher
 from mmspec.train.trainer import TrainConfig, Trainer
 
@@ -196,6 +196,15 @@ def test_a_lesson_is_what_the_model_itself_computes(build, method):
                 greedy.append((turn, bool(torch.equal(best, ids[-count:]))))
     assert greedy[:8] == [(0, same) for _, same in greedy[8:]]
     assert {same for _, same in greedy} == {True, False}  # of all temperatures
+
+
+def test_states_too_large_for_halves_are_kept():
+    """As those of some large models are."""
+    states = torch.tensor([[1.0, 3e5, -7.0]])
+    kept = small(states)
+    assert kept.element_size() == 2
+    assert torch.allclose(kept.float(), states, rtol=4e-3)
+    assert small(states.clamp_max(6e4)).dtype == torch.float16
 
 
 def test_lessons_are_kept_for_other_heads(own, monkeypatch):

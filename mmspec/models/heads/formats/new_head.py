@@ -19,6 +19,7 @@ from ..published.sizes import HeadSizes
 from ..published.vocabulary import DraftVocabulary
 
 STD = 0.02  # of first weights
+_INNER = "intermediate_size", "ffn_dim", "n_inner"  # names of an MLP's width; usual: four times
 
 
 class NewHead:
@@ -35,7 +36,13 @@ class NewHead:
 
     def __init__(self, target: PreTrainedModel, counts: Callable[[], Tensor] | None = None) -> None:
         text: Any = target.config.get_text_config()
-        heads, width = text.num_attention_heads, text.hidden_size
+        heads, width = getattr(text, "num_attention_heads", None), text.hidden_size
+        if not heads:
+            raise InputError(
+                f"{type(target).__name__} has no attention heads that a draft head's could be as "
+                "wide as; train a text-drafter"
+            )
+        inner = [getattr(text, name, None) for name in _INNER]
         rope: dict[str, Any] = getattr(text, "rope_parameters", None) or {}
         self.target, self.layers = target, int(text.num_hidden_layers)
         self.counts = counts
@@ -45,7 +52,7 @@ class NewHead:
             raise InputError(f"a head_dim of {dim} is odd: rotary positions turn pairs")
         self.config: dict[str, Any] = {
             "hidden_size": width,
-            "intermediate_size": text.intermediate_size,
+            "intermediate_size": next((n for n in inner if isinstance(n, int)), 4 * width),
             "num_attention_heads": heads,
             "num_key_value_heads": getattr(text, "num_key_value_heads", None) or heads,
             "head_dim": dim,
