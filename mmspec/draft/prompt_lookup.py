@@ -40,8 +40,8 @@ class PromptLookupDrafter(Drafter):
             return Draft(context.tokens[:, :0], torch.zeros_like(lengths), OneHot())
         begin = self._match(text, lengths)  # [B]: where the copy starts, -1 for nowhere
         real = torch.where(begin < 0, 0, torch.tensor(budget, device=device))
-        if device.type == "cpu":  # elsewhere to ask how many would be a wait, and filling is cheap
-            width = int(real.max())
+        if len(text) == 1 and device.type == "cpu":  # a row alone is read with its filling
+            width = int(real)
         start = begin.clamp_min(0)
         steps = torch.arange(width, device=device) % (lengths - start).clamp_min(1)[:, None]
         # what is no token, and filling, is drafted as token 0

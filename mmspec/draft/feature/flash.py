@@ -8,6 +8,7 @@ from ...engine.draft import Context
 from ...models.heads.published.eagle_decoder import PublishedFlashDecoder
 from ...models.heads.published.flash import FlashNetwork
 from .eagle import EagleModel
+from .feature_model import less
 
 
 class FlashModel(EagleModel):
@@ -25,7 +26,8 @@ class FlashModel(EagleModel):
         assert isinstance(network, FlashNetwork)
         if not done:
             root = [b - 1 for b in context.base]
-            self._read(context, context.last, root)
+            hidden, first = self._committed(context, context.last, root)
+            self._own = self._columns(hidden, less(root, first))
         else:
             size = self._slots.shape[1]
             start = [b + done - size for b in context.base]

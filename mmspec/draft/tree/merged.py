@@ -87,8 +87,8 @@ class MergedDrafter:
         order = (~kept).long().argsort(dim=1, stable=True)
         place = torch.empty_like(order).scatter_(1, order, node.expand_as(order)).gather(1, first)
         most = min(self.nodes, tokens.shape[1])
-        if tokens.device.type == "cpu":  # elsewhere it would be a wait, and filling is cheap
-            most = int(kept.sum(1).max())
+        if len(tokens) == 1 and tokens.device.type == "cpu":  # a row alone is read with its filling
+            most = int(kept.sum())
         order = order[:, :most]
         above = torch.where(above < 0, -1, place.gather(1, above.clamp_min(0))).gather(1, order)
 
