@@ -21,18 +21,15 @@ class TypicalRule:
         stood = draft.lengths  # [B]: of nothing drafted, all
         if draft.nodes:
             p = scores.at_nodes(draft)  # [B, N, V]: the target's law of each drafted token
-            entropy = torch.special.entr(p).sum(-1)
-            bar = torch.clamp(0.3 * torch.exp(-entropy), max=0.09)  # the published ε and δ
+            bar = (0.3 * (-torch.special.entr(p).sum(-1)).exp()).clamp(max=0.09)  # as published
             stood = accepted_prefix(token_probs(p, draft.tokens) > bar, draft)
         return prefix_verdict(draft, stood, coins.draw(pick(scores.probs, stood)))
 
 
 def main() -> None:
     pipe = ImagePipeline.from_pretrained()
-    for name, config in {
-        "token": SpecConfig("draft"),
-        "typical": SpecConfig("draft", rule=f"{__name__}:TypicalRule"),
-    }.items():
+    own = SpecConfig("draft", rule=f"{__name__}:TypicalRule")
+    for name, config in {"token": SpecConfig("draft"), "typical": own}.items():
         pipe.enable_speculation(config)
         out = pipe("a photo of a red circle", generator=torch.Generator().manual_seed(0))
         out.images[0].save(f"{name}.png")
