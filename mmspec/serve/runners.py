@@ -14,6 +14,7 @@ from PIL import Image
 from ..engine.draft import Context
 from ..engine.stats import SpecStats
 from ..pipelines.load_switch import any_sample
+from ..pipelines.output import VlmStats
 from .jobs import Job, News
 from .metrics import Metrics
 from .requests import ServeLimits
@@ -46,7 +47,7 @@ class ChatRunner:
         first = jobs[0].asked
         begun: set[int] = set()
 
-        def end(job: Job, stats: SpecStats) -> None:
+        def end(job: Job, stats: VlmStats) -> None:
             """Tell how a job ended, as soon as it did: others of the batch may write on."""
             own = [n for n, (other, _) in enumerate(rows) if other is job]
             if job.idle and any(lines[n].finish is None for n in own):
@@ -58,7 +59,7 @@ class ChatRunner:
             written = sum(len(lines[n].tokens) for n in own)
             _end(job, stats, own, written, stats.prompt_tokens[own[0]])
 
-        def hear(number: int, tokens: list[int], stats: SpecStats) -> bool:
+        def hear(number: int, tokens: list[int], stats: VlmStats) -> bool:
             """Take in what a row wrote; True: it is over."""
             job, choice = rows[number]
             line = lines[number]
@@ -183,7 +184,7 @@ def _png(picture: Image.Image) -> bytes:
     return file.getvalue()
 
 
-def _watching(hear: Callable[[int, list[int], SpecStats], bool]) -> Callable[..., None]:
+def _watching(hear: Callable[[int, list[int], VlmStats], bool]) -> Callable[..., None]:
     """A callback that shows every row its new tokens, and ends rows that `hear` says are over."""
     read: dict[int, int] = {}
 

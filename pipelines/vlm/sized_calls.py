@@ -35,8 +35,8 @@ def sized(function: F) -> F:
         given = {**bound.arguments, **bound.arguments.get("kwargs", {})}
         if len(choices) == 1 or not _free(self, given):
             return function(self, *args, **kwargs)
-        place = str(self.model.device), str(self.model.dtype)
-        place = *place, bool(asked_of(self.model, given, "do_sample"))
+        drawn = bool(asked_of(self.model, given, "do_sample"))  # where fewer drafts stand
+        place = str(self.model.device), str(self.model.dtype), drawn
         grows = choices[0].resolve(modality).drafter.window
         with self.switch.call(choices, _rows(self, given), place, grows) as (config, told):
             chosen = self if config == choices[0] else _resized(self, config)
