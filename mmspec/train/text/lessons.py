@@ -112,7 +112,7 @@ class TextLessons:
 
 
 def small(x: Tensor) -> Tensor:
-    """As it is kept: halves, bfloat16 where these have no such numbers, and ids in four bytes."""
+    """Keep halves of numbers, or bfloat16 where these have no such ones, and ids in four bytes."""
     if x.is_floating_point():
         half = x.half()
         return half if bool(torch.isfinite(half).all()) else x.to(torch.bfloat16)
