@@ -76,7 +76,9 @@ class _Processor:
     """Gives kinds of tokens, as tokenizers do for any model."""
 
     chat_template, image_token = "a template", None
-    tokenizer = SimpleNamespace(bos_token=None, pad_token=None, all_special_tokens=())
+    tokenizer = SimpleNamespace(
+        bos_token=None, eos_token=None, pad_token=None, all_special_tokens=()
+    )
 
     def apply_chat_template(self, turns, add_generation_prompt):
         return turns[0]["content"][0]["text"]
