@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 from dataclasses import asdict
 from pathlib import Path
@@ -11,6 +12,31 @@ from ..files import to_json, write_atomic
 
 if TYPE_CHECKING:
     from PIL import Image
+
+
+_WEIGHTS = {".safetensors", ".bin", ".pt", ".pth", ".gguf", ".json"}
+_ENDS = 2**16  # bytes
+
+
+def fingerprint(path: Path) -> str:
+    """Checksum of a file, or of a folder's weights and configurations, without reading gigabytes.
+
+    Counted are names within the folder, sizes, and 64 KiB of either end of a file: a model that is
+    trained anew has another. A `training` folder, which no pipeline reads, is left out.
+    """
+    files = [path]
+    if path.is_dir():
+        within = sorted(file for file in path.rglob("*") if file.suffix in _WEIGHTS)
+        files = [f for f in within if "training" not in f.relative_to(path).parts and f.is_file()]
+    found = hashlib.sha256()
+    for file in files:
+        size = file.stat().st_size
+        found.update(f"{file.relative_to(path)} {size}\n".encode())
+        with file.open("rb") as content:
+            found.update(content.read(_ENDS))
+            content.seek(max(0, size - _ENDS))
+            found.update(content.read(_ENDS))
+    return found.hexdigest()[:16]
 
 
 def write_measured(out: Path, name: str, record: Any, page: str, plot: str) -> list[Path]:

@@ -91,6 +91,8 @@ class Suite:
         for name in ("speed", "quality", "images_per_prompt"):
             if getattr(self, name) < 0:
                 raise InputError(f"{where}: {name} must be 0 or more, not {getattr(self, name)}")
+        if not all(size > 0 for size in self.batches):
+            raise InputError(f"{where}: batches must be 1 or more, not {list(self.batches)}")
         if self.margin is not None and not self.margin > 0:
             raise InputError(f"{where}: margin must be above 0, not {self.margin}")
         if self.margin is not None and not (self.metrics and self.declared[0].single):

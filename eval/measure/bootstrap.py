@@ -51,10 +51,10 @@ def ratio_interval(ratios: Sequence[float]) -> tuple[float, Interval]:
     return float(np.median(values)), spread
 
 
-def quotient_interval(above: Sequence[float], below: Sequence[float]) -> Interval:
-    """95 % percentile-bootstrap interval of Σ above / Σ below, samples with both of theirs."""
+def quotient_interval(above: Sequence[float], below: Sequence[float]) -> Interval | None:
+    """`known_interval` of Σ above / Σ below, samples with both of theirs."""
     top, bottom = (np.asarray(values, dtype=np.float64) for values in (above, below))
-    return interval(lambda i: np.asarray(top[i].sum(1) / bottom[i].sum(1)), len(top))
+    return known_interval(lambda i: np.asarray(top[i].sum(1) / bottom[i].sum(1)), len(top))
 
 
 def numbered(labels: Iterable[object]) -> Array:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
 from ..run.samples import Line, output_tokens
 from ..schema_parts import Category
-from .bootstrap import FEWEST_PAIRS, Interval, known_interval, ratio_interval
+from .bootstrap import FEWEST_PAIRS, Interval, quotient_interval, ratio_interval
 from .counters import merged_stats
 from .speed import per_token
 
@@ -58,9 +56,6 @@ def _share_interval(
 ) -> Interval | None:
     """Interval of Σ above / Σ below, counters of the lines; of one draft position, or of all."""
 
-    def counts(name: str) -> np.ndarray:
-        parts = slice(None) if place is None else slice(place, place + 1)
-        return np.array([sum(line["stats"][name][parts]) for line in lines], float)
-
-    top, bottom = counts(above), counts(below)
-    return known_interval(lambda i: np.asarray(top[i].sum(1) / bottom[i].sum(1)), len(lines))
+    parts = slice(None) if place is None else slice(place, place + 1)
+    top, bottom = ([sum(line["stats"][name][parts]) for line in lines] for name in (above, below))
+    return quotient_interval(top, bottom)

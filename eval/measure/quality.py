@@ -41,24 +41,42 @@ def quality_rows(
     for method, mine in samples.items():
         total = merged_stats([line for line in counts if line["method"] == method])
         row = rows[method] = counted_row(total, len(common), shared=True)
+        if all("emitted" in line for line in mine):  # earlier versions and rows of no picture
+            emitted, calls = ([line[name] for line in mine] for name in ("emitted", "nfe"))
+            row.mean_acceptance_length_ci95 = bootstrap.quotient_interval(emitted, calls)
         scores = (score for line in mine for score in line["scores"].items())
         for metric in dict.fromkeys(name for name, value in scores if value is not None):
             margin = None if method == AGAIN else margins.get(metric)
             theirs = None if mine is plain else plain
-            row.quality[metric] = compare_scores(metric, mine, theirs, margin)
+            found = compare_scores(metric, mine, theirs, margin)
+            if found is not None:
+                row.quality[metric] = found
     return rows
 
 
 def compare_scores(
     metric: str, samples: list[Line], plain: list[Line] | None, margin: float | None
-) -> Quality:
+) -> Quality | None:
     """A metric of one method with its interval, and its difference to plain in pairs.
 
     GenEval's score is the mean of its tasks' means, accuracy that of the kinds of questions.
     Prompts are resampled, within their tasks and with all of their samples: pictures of one prompt
-    are alike.
+    are alike. A sample without a figure, of either, counts in neither.
+
+    Args:
+        plain: the same samples, in the same order; None: there is nothing to compare with.
+
+    Returns:
+        None where no sample counts.
     """
-    samples, values = _having(metric, samples)
+    both = zip(samples, plain or samples, strict=True)
+    having = [pair for pair in both if all(line["scores"].get(metric) is not None for line in pair)]
+    if not having:
+        return None
+    samples = [line for line, _ in having]
+    values, whole = np.array(
+        [[line["scores"][metric] for line in pair] for pair in having], dtype=np.float64
+    ).T
     told = metric_of_run(metric)
     tags = [line["tag"] if told.told_by_task else "" for line in samples]
     strata = tags if told.by_task else [""] * len(samples)
@@ -71,7 +89,6 @@ def compare_scores(
         for tag in dict.fromkeys(tags):
             out.parts[tag] = float(values[[t == tag for t in tags]].mean())
     if plain is not None:
-        _, whole = _having(metric, plain)
         change = values - whole
         if told.share and means(whole) > 0:
             out.share_of_plain = out.value / means(whole)
@@ -83,12 +100,6 @@ def compare_scores(
             if out.difference_ci95 is not None:
                 out.verdict = bootstrap.verdict(loss_of(out.difference_ci95), margin)
     return out
-
-
-def _having(metric: str, samples: list[Line]) -> tuple[list[Line], Any]:
-    """Samples that have a figure of a metric, such as long answers, and the figures `[n]`."""
-    having = [line for line in samples if line["scores"].get(metric) is not None]
-    return having, np.array([line["scores"][metric] for line in having], dtype=np.float64)
 
 
 def loss_of(difference: bootstrap.Interval) -> bootstrap.Interval:

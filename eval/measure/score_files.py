@@ -20,7 +20,7 @@ from ..metrics.base import BenchmarkMetric, Metric
 from ..metrics.registry import check_weights
 from ..run.samples import Line
 from ..suite import Suite
-from . import bootstrap
+from .bootstrap import FEWEST_CLUSTERS, StratifiedMean
 
 
 @dataclass(frozen=True)
@@ -116,18 +116,28 @@ def only_metric(suite: Suite, kind: type[M], advice: str) -> M:
     return first
 
 
-def mean_with_interval(values: Sequence[float], value: float | None = None) -> dict[str, Any]:
-    """The mean, or the figure that stands for it, with its bootstrap interval."""
-    array = np.array(values, dtype=np.float64)
+def mean_with_interval(
+    values: Sequence[float], value: float | None = None, span: float = 1.0
+) -> dict[str, Any]:
+    """The mean, or the figure that stands for it, with its bootstrap interval if there are enough.
+
+    Args:
+        span: from the least value that there may be to the largest.
+    """
+    array, means = np.array(values, dtype=np.float64), StratifiedMean([""] * len(values))
     out: dict[str, Any] = {"value": float(array.mean()) if value is None else value}
-    if len(array) > 1:
-        out["ci95"] = bootstrap.interval(lambda i: np.asarray(array[i].mean(1)), len(array))
+    if means.fewest >= FEWEST_CLUSTERS:
+        out["ci95"] = means.interval(array, span)
     return out
 
 
 def _scorer(suite: Suite) -> Any:
     """The function that scores files by a suite's metrics."""
     of = {metric.scorer: metric.name for metric in suite.declared}
+    if not of:
+        raise InputError(
+            f"suite {suite.name} has no metric that scores files; name one with --metrics"
+        )
     if "" in of:
         raise InputError(f"{of['']} is of what a pipeline makes: it scores no files")
     if len(of) > 1:

@@ -19,7 +19,7 @@ from ..report.table import Cell, Row, Table
 from ..report.tables import flat
 from ..schema import Report
 from ..sweeps import split_methods
-from .bootstrap import FEWEST_CLUSTERS, StratifiedMean, ratio_interval
+from .bootstrap import FEWEST_CLUSTERS, FEWEST_PAIRS, StratifiedMean, ratio_interval
 from .paired_tests import holm, paired_test, ratio_test
 
 SECONDS = "decode seconds"
@@ -150,13 +150,23 @@ def _pairs(a: Report, b: Report, methods: str | None) -> list[tuple[str, str]]:
         return shared
     pairs = []
     for text in split_methods(methods):
-        x, _, y = text.partition(":")
-        check_name("method of the first run", x, list(a.methods))
-        check_name("method of the second run", y or x, list(b.methods))
-        pairs.append((x, y or x))
+        pairs.append(_pair(text, list(a.methods), list(b.methods)))
     if not pairs:
         raise InputError("--methods is empty; name pairs such as sjd:scd")
     return pairs
+
+
+def _pair(text: str, first: Sequence[str], second: Sequence[str]) -> tuple[str, str]:
+    """A row of either run, from "x:y" or the name of both, which may hold colons itself."""
+    parts = text.split(":")
+    ways = [(":".join(parts[:n]), ":".join(parts[n:])) for n in range(1, len(parts))]
+    for x, y in [(text, text), *ways]:
+        if x in first and y in second:
+            return x, y
+    x, _, y = text.partition(":")
+    check_name("method of the first run", x, first)
+    check_name("method of the second run", y or x, second)
+    raise AssertionError("both are known")
 
 
 def _qualities(mine: Samples, x: str, theirs: Samples, y: str) -> Iterator[dict[str, Any]]:
@@ -200,7 +210,7 @@ def _seconds(mine: Samples, x: str, theirs: Samples, y: str) -> Iterator[dict[st
         **_row((x, y, SECONDS), (left, right), ratio_test(a / b)),
         **dict(zip("ab", medians, strict=True)),
         "ratio": ratio,
-        "ratio_ci95": spread,
+        "ratio_ci95": spread if len(keys) >= FEWEST_PAIRS else None,
     }
 
 

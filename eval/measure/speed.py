@@ -97,7 +97,7 @@ def _row(lines: list[Line], plain: list[Line]) -> MethodResult:
     row = counted_row(stats, len(lines), shared=False)
     row.n_speed = len(lines)
     pairs = list(zip(plain, lines, strict=True))
-    ideals = [p["decode_seconds"] / s["bare_seconds"] for p, s in pairs if s["bare_seconds"]]
+    ideals = [per_token(p) / per_token(s, "bare_seconds") for p, s in pairs if s["bare_seconds"]]
     measured, interval = _ratio([per_token(p) / per_token(s) for p, s in pairs])
     if ideals:
         row.ideal_speedup = statistics.median(ideals)
@@ -116,8 +116,7 @@ def _row(lines: list[Line], plain: list[Line]) -> MethodResult:
     row.outputs_per_second = len(lines) / sum(whole) if any(whole) else None
     row.tokens_per_second = tokens / sum(decoding) if any(decoding) else None
     emitted, calls = ([sum(line["stats"][n]) for line in lines] for n in ("emitted", "calls"))
-    if len(lines) >= FEWEST_PAIRS and any(calls):
-        row.mean_acceptance_length_ci95 = quotient_interval(emitted, calls)
+    row.mean_acceptance_length_ci95 = quotient_interval(emitted, calls)
     if lines is not plain:
         row.speedup_median, row.speedup_ci95 = measured, interval
         ends = [per_token(p, "seconds") / per_token(s, "seconds") for p, s in pairs]

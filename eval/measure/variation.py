@@ -26,6 +26,7 @@ from ..run.job import Job
 
 ROUNDS = 8  # rounds measured, spread over a generation
 EVERY = 7  # rounds between two of them
+_AT_ONCE = 2**18  # probabilities of as many rows as a cache holds
 
 
 @dataclass
@@ -200,9 +201,10 @@ def emitted_law(
         first = torch.zeros(rows, 1, dtype=torch.long)
         draft = Draft(tokens, first[:, 0] + 1, law, positions=first)
         verdict = rule.verify(draft, scores, verification)
-        return [int(token) for token in verdict.emitted[:, 0]]
+        emitted: list[int] = verdict.emitted[:, 0].tolist()
+        return emitted
 
-    return enumerate_law(run)
+    return enumerate_law(run, at_once=max(64, _AT_ONCE // len(p)))
 
 
 def summarize(values: list[float]) -> tuple[float, float] | None:

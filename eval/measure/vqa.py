@@ -35,7 +35,11 @@ def score_answer_files(
     parts = {name.partition("/")[2] or name: figure for name, figure in figures.items()}
     missing = found["missing"]
     notes = [f"{missing} questions have no prediction and are left out"] if missing else []
-    scored = {**mean_with_interval(found["scores"], value), "parts": parts, "notes": notes}
+    scored = {
+        **mean_with_interval(found["scores"], value, first.span),
+        "parts": parts,
+        "notes": notes,
+    }
     return {"n": found["n"], "missing": missing, "metrics": {first.name: scored}}
 
 

@@ -84,8 +84,8 @@ class Bench(ABC):
         machine = {**environment(self.pipe.device), "dtype": dtype_name(self.pipe.dtype)}
         if (resolution := self.resolution()) is not None:
             machine["resolution"] = resolution
-        entropy = self.entropy(outcome.unit.indices)
-        outcome.lines.append({"kind": "target", "entropy": entropy, "environment": machine})
+        told = {"entropy": self.entropy(outcome.unit.indices), "samples": outcome.unit.count}
+        outcome.lines.append({"kind": "target", **told, "environment": machine})
 
     def speed(self, outcome: Outcome) -> None:
         """Time a sample, or a batch, by every row in turn; the first of a size is warmed up for."""
@@ -96,8 +96,7 @@ class Bench(ABC):
         self._warm.add(unit.size)
         for name, sample in list(self._in_turn(unit, inputs)):
             if isinstance(sample, RefusedError):
-                line = {"kind": "refused", "method": name, "reason": str(sample)}
-                outcome.lines.append(line)
+                outcome.lines.append(_refused(name, sample))
                 continue
             outcome.lines.append(speed_line(unit, name, sample) | self.bare(name, sample))
             if self.judges_timed and unit.count == 1:
@@ -110,7 +109,12 @@ class Bench(ABC):
         times are not paired here and no speed-up is given.
         """
         name, inputs = outcome.unit.method, self.inputs(outcome.unit.indices)
-        self._judge(outcome, name, inputs, self._prepare(name, outcome.unit, inputs)())
+        try:
+            out = self._prepare(name, outcome.unit, inputs)()
+        except RefusedError as error:
+            outcome.lines.append(_refused(name, error))
+        else:
+            self._judge(outcome, name, inputs, out)
 
     def variant(self, name: str) -> Variant:
         """The variant of a row's name."""
@@ -165,3 +169,8 @@ class Bench(ABC):
             )
         if self.job.suite.quality:  # timed outputs alone are counted in their own lines
             outcome.lines.append({"kind": "counts", "method": name, "stats": asdict(out.stats)})
+
+
+def _refused(name: str, error: RefusedError) -> Line:
+    """The line of a row that is left out, and why."""
+    return {"kind": "refused", "method": name, "reason": str(error)}

@@ -13,7 +13,7 @@ from ..measure.quality import target_entropy
 from ..measure.speed import bare_costs
 from ..measure.timing import Sample
 from ..measure.variation import summarize, tv_per_step
-from ..run.job import Job, Outcome, Unit
+from ..run.job import Job, Outcome, Plan, Unit
 from ..run.run_folder import RunFolder
 from ..run.samples import Line
 from .base import Rows
@@ -68,9 +68,9 @@ class ImageModality(DrawingModality):
         pipe.check_speculation(config)
         pipe.network(call.get("height"), None)
 
-    def first(self, job: Job) -> list[Unit]:
+    def first(self, job: Job, todo: Plan) -> list[Unit]:
         drafting = [name for name in job.configs if name != "plain"]
-        return [*super().first(job), *(Unit("variation", method=name) for name in drafting)]
+        return [*super().first(job, todo), *(Unit("variation", method=name) for name in drafting)]
 
     def complete(self, job: Job, folder: RunFolder, rows: Rows) -> list[str]:
         for line in folder.log.of("variation"):

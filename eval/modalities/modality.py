@@ -85,9 +85,12 @@ class Modality(ABC):
         """The names of those who make outputs, the baseline first: a row in every way to call."""
         return variant_names(job)
 
-    def first(self, job: Job) -> list[Unit]:
+    def first(self, job: Job, todo: Plan) -> list[Unit]:
         """Units that come before speed and quality: the machine, and the target's laws."""
-        return [Unit("target", 0, min(self.entropy_samples, len(job.prompts)))]
+        count = min(self.entropy_samples, len(job.prompts))
+        if todo.limited:  # nobody reports what is found in a few
+            count = min(count, max(todo.speed, todo.quality))
+        return [Unit("target", 0, count)]
 
     def findings(self, job: Job, todo: Plan, folder: RunFolder) -> Findings:
         """The rows of the report, from the run's folder."""
@@ -96,7 +99,9 @@ class Modality(ABC):
         says = "{}: left out, {} says: {}".format  # a peer's name begins with its library's
         told = [says(name, name.partition(":")[0], why) for name, why in refused.items()]
         timed, judged = log.of("speed") if todo.speed else [], log.of("quality")
-        counts = log.of("counts") if todo.quality else timed
+        # outputs that are timed alone are those that are judged: of batches nothing is counted
+        alone = [line for line in timed if line["batch"] == 1]
+        counts = log.of("counts") if todo.quality else alone
         found = Findings({}, told, mean_costs(timed))
         for group in job.groups.values():
             names = [name for name in group if name not in refused]
@@ -124,10 +129,11 @@ class Modality(ABC):
 
 def _joined(timed: Rows, judged: Rows) -> Rows:
     """Rows from both measurements: what is counted is of the judged samples, which are more."""
-    counted = ("n", "nfe_per_sample", "target_tokens_per_sample", "mean_acceptance_length")
+    counted = ("n", "nfe_per_sample", "target_tokens_per_sample")
+    length = ("mean_acceptance_length", "mean_acceptance_length_ci95")
     told = ("sibling_calls_per_sample", "accepted_lengths", "acceptance_by_position", "quality")
     for name, row in judged.items():
-        for what in (*counted, *told):
+        for what in (*counted, *length, *told):
             setattr(timed[name], what, getattr(row, what))
         if "reward" in row.phase_seconds:
             timed[name].phase_seconds["reward"] = row.phase_seconds["reward"]

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from ... import __version__
+from ..files import fingerprint
 from ..measure.quality import quality_rows
 from ..modalities.base import modality
 from ..schema import Report
@@ -71,9 +72,17 @@ def _settings(job: Job, todo: Plan) -> dict[str, Any]:
         "device": job.device,
         "device_map": job.device_map,
         "files": job.files,
+        "weights": _weights(job),
         "threads": job.threads,
         "batches": list(todo.batches),
     }
+
+
+def _weights(job: Job) -> dict[str, str]:
+    """Fingerprints of the files here that samples depend on: those that are retrained differ."""
+    named = {"model": job.model, **job.files}
+    here = {name: Path(path) for name, path in named.items() if path and name != "reference"}
+    return {name: fingerprint(path) for name, path in here.items() if path.exists()}
 
 
 class _Run:
@@ -91,7 +100,7 @@ class _Run:
         job, todo = self.job, self.todo
         timed = todo.speed_units()
         self.planned = sum(unit.samples(job) for unit in timed) + todo.quality * len(job.rows)
-        self._work(modality(job.suite.pipeline).first(job))
+        self._work(modality(job.suite.pipeline).first(job, todo))
         self._work(timed, alone=True)
         samples = todo.quality
         self._draw(samples)
@@ -103,13 +112,19 @@ class _Run:
             self._draw(samples)
 
     def _draw(self, samples: int) -> None:
-        """Have so many samples of every method."""
+        """Have so many samples of every row that is not left out."""
+        rows = self._rows()
         drawn: dict[str, set[int]] = {}
         for line in self.folder.log.of("quality"):
             drawn.setdefault(line["method"], set()).add(line["index"])
         self.done = sum(unit.samples(self.job) for unit in self.todo.speed_units())
         self.done += sum(index < samples for own in drawn.values() for index in own)
-        self._work(list(quality_units(self.job.rows, samples, drawn)))
+        self._work(list(quality_units(rows, samples, drawn)))
+
+    def _rows(self) -> list[str]:
+        """The rows that nobody has refused."""
+        refused = {line["method"] for line in self.folder.log.of("refused")}
+        return [name for name in self.job.rows if name not in refused]
 
     def _work(self, units: list[Unit], alone: bool = False) -> None:
         known = self.folder.log.done
@@ -125,10 +140,10 @@ class _Run:
             self.progress(self.done, self.planned)
 
     def _decided(self, samples: int) -> bool:
-        """True if the first metric's interval lies on one side of the margin for every method."""
+        """True if the first metric's interval lies on one side of the margin for every method, or
+        no sample has a figure of it."""
         job, log = self.job, self.folder.log
         lines = [line for line in log.of("quality") if line["index"] < samples]
-        rows = quality_rows(lines, log.of("counts"), job.rows, job.suite.decides)
-        return all(
-            row.quality[job.suite.metrics[0]].verdict != "undecided" for row in rows.values()
-        )
+        rows = quality_rows(lines, log.of("counts"), self._rows(), job.suite.decides)
+        first = (row.quality.get(job.suite.metrics[0]) for row in rows.values())
+        return all(quality is None or quality.verdict != "undecided" for quality in first)

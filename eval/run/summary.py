@@ -38,7 +38,8 @@ def summarize_run(job: Job, todo: Plan, folder: RunFolder, command: Sequence[str
             f"the folder held {held} samples already: all of them count, and --limit {asked} "
             "drops none; choose another folder for fewer"
         )
-    target = folder.log.of("target")[0]
+    # a run that was cut short has looked at fewer than the one that went on
+    target = max(folder.log.of("target"), key=lambda line: line.get("samples", 0))
     for row in rows.values():
         row.target_entropy = target["entropy"]
     counted = {

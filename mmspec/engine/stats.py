@@ -246,7 +246,7 @@ class SpecStats:
 
     def of_sample(self, row: int) -> dict[str, Any]:
         """Counters of an output for its line of the log."""
-        return {"nfe": self.calls[row]}
+        return {"nfe": self.calls[row], "emitted": self.emitted[row]}
 
     def per_sample(self, shared: bool = False) -> dict[str, float]:
         """Means per output, by the names that reports and `stats.json` have for them.

@@ -66,6 +66,7 @@ CONTINUOUS = GOOD + "pipeline: continuous\n"
         (GOOD + "margin: 1\n", "first metric of single pictures"),
         (GOOD + "metrics: [fid, geneval]\nmargin: 1\n", "first metric of single pictures"),
         (GOOD + "judge: me\n", "judge 'me'"),
+        (GOOD + "batches: [0, 4]\n", "batches must be 1 or more, not [0, 4]"),
         (GOOD + "margin: -1\n", "margin must be above 0"),
         (GOOD + "pipeline: imag\n", "did you mean 'image'"),
         (GOOD + "peers: true\n", "peers is not for pipeline image"),

@@ -245,6 +245,9 @@ def test_same_seed_same_exchange():
         ("disc", "circle"),
         ("red and blue", "red and blue"),
         ("under", "below"),
+        (" On ", "on"),
+        ("−5", "-5"),
+        ("3-5", "3 5"),
     ],
 )
 def test_same_answers(answer, truth):
@@ -261,6 +264,9 @@ def test_same_answers(answer, truth):
         ("4", "3"),
         ("no", "yes"),
         ("red red", "red"),
+        ("", "on"),
+        ("in", "on"),
+        ("5", "-5"),
     ],
 )
 def test_other_answers(answer, truth):

@@ -30,7 +30,7 @@ class BareAnswers:
 
     def __init__(self, pipe: AnsweringPipeline, limit: int) -> None:
         self._pipe, self._limit = pipe, limit
-        self._sample: str | None = None
+        self._sample: tuple[str, int] | None = None
         self._costs: dict[str, BareCosts] = {}
 
     @cached_property
@@ -53,8 +53,8 @@ class BareAnswers:
         if needs - {"drafter"}:
             return {}
         decoders = {"target": self._target} | ({"drafter": self._drafter} if needs else {})
-        if sample.prompt != self._sample:
-            self._sample, self._costs = sample.prompt, {}
+        if (sample.prompt, sample.seed) != self._sample:  # a question is asked of many pictures
+            self._sample, self._costs = (sample.prompt, sample.seed), {}
         for name, decoder in decoders.items():
             prefix = min(stats.prompt_tokens[0], len(decoder.rotary()) - self._limit)
             costs = BareCosts(decoder, 1, TokenGrid(1, self._limit), prefix, (0.5,))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -101,15 +102,19 @@ def _answer(expert: TransformersExpert, picture: Image.Image, question: str, *_:
     """Greedy answer of one expert alone: the cheap alternative to a verdict."""
     cost = Cost()
     text = metered(cost, expert, lambda: expert.answer(picture, question))
-    return Answers([text], [[]], _stats({expert.name: cost}), [{expert.name: cost}])
+    stats = _stats({expert.name: cost})
+    stats.emitted = [cost.tokens]  # by no call of the target
+    return Answers([text], [[]], stats, [{expert.name: cost}])
 
 
 def _judge(verdict: SpeculativeVerdict, picture: Image.Image, question: str, *_: Any) -> Answers:
-    """Speculative Verdict, greedy. Where no expert is left there is no answer."""
+    """Speculative Verdict, greedy. Where no expert is left there is no answer, after some time."""
+    started = time.perf_counter()
     try:
         out = verdict(picture, question)
     except VerdictError:
-        return Answers([""], [[]], _stats({}), [{}])
+        lost = {"experts": Cost(seconds=time.perf_counter() - started)}
+        return Answers([""], [[]], _stats(lost), [{}])
     costs = {opinion.name: opinion.cost for opinion in out.opinions} | {VERDICT: out.cost}
     return Answers([out.text], [[]], _stats(costs), [costs])
 

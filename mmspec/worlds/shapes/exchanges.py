@@ -116,14 +116,18 @@ def score_step(before: str, step: str, picture: Picture) -> float:
 
 
 def normalize(answer: str) -> str:
-    """Lower case, without signs, articles and the like, numbers as digits, one word for a thing."""
-    words = re.findall(r"\w+", answer.lower())
+    """Lower case, without punctuation, articles and the like, numbers as digits, one word for a
+    thing. A number keeps its minus."""
+    words = re.findall(r"(?<!\w)-\d\w*|\w+", answer.lower().replace("\N{MINUS SIGN}", "-"))
     return " ".join(_WORDS.get(word, word) for word in words if word not in _FILLERS)
 
 
 def is_correct(answer: str, truth: str) -> bool:
-    """Test whether the two are equal once normalized."""
-    return normalize(answer) == normalize(truth)
+    """Test whether the two are equal once normalized; a truth that leaves nothing, as it is."""
+    wanted = normalize(truth)
+    if not wanted:
+        return answer.strip().lower() == truth.strip().lower()
+    return normalize(answer) == wanted
 
 
 def accuracy_by_kind(graded: Iterable[tuple[str, bool]]) -> dict[str, float]:

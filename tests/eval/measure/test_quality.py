@@ -94,6 +94,30 @@ def test_few_samples_have_no_interval():
     assert found.verdict == "undecided"
 
 
+def test_a_sample_without_a_figure_counts_in_neither():
+    """Pairs are of one sample, whatever each side lacks."""
+    plain, mine = lines_of("plain", [0.0, 1.0] * 30), lines_of("sjd", [0.0, 1.0] * 30)
+    plain[0]["scores"]["geneval"] = mine[7]["scores"]["geneval"] = None
+    found = compare_scores("geneval", mine, plain, 0.02)
+    assert found.difference_to_plain == 0
+    for line in plain:
+        line["scores"] = {}
+    assert compare_scores("geneval", mine, plain, 0.02) is None
+
+
+def test_an_interval_is_of_the_samples_of_its_mean():
+    """Tokens a call, of lines that tell what each sample's calls have emitted."""
+    lines = lines_of("plain", [1.0] * 12)
+    for n, line in enumerate(lines):
+        line |= {"nfe": 4, "emitted": 8 + n % 2}
+    counts = [{"method": "plain", "stats": asdict(SpecStats(calls=[48], emitted=[102]))}]
+    row = quality_rows(lines, counts, ["plain"], None)["plain"]
+    low, high = row.mean_acceptance_length_ci95
+    assert 2 <= low < row.mean_acceptance_length == 102 / 48 < high <= 9 / 4
+    del lines[3]["emitted"]
+    assert quality_rows(lines, counts, ["plain"], None)["plain"].mean_acceptance_length_ci95 is None
+
+
 def test_rows_stand_on_common_samples():
     plain, sjd = lines_of("plain", [1.0] * 60), lines_of("sjd", [0.0] * 84)
     stats = SpecStats("x", "exact", calls=[4, 2], emitted=[8, 8], target_tokens=[10, 20])

@@ -10,6 +10,7 @@ from PIL import Image
 
 from mmspec.cli.main import main
 from mmspec.eval.measure import score_files as given
+from mmspec.eval.measure.score_files import mean_with_interval
 from mmspec.eval.metrics.temporal_flicker import temporal_flicker
 from mmspec.worlds.shapes import render, sample
 
@@ -120,6 +121,23 @@ def test_bad_answers(run, vqa, tmp_path, file, text, said):
     (tmp_path / file).write_text(text)
     refused(run(*vqa), said)
     assert not (tmp_path / "out").exists()
+
+
+def test_few_answers_have_no_interval(run, vqa, tmp_path):
+    assert run(*vqa)[0] == 0
+    assert "ci95" not in scores(tmp_path)["metrics"]["vqav2"]
+
+
+def test_answers_that_are_all_right_may_hide_a_wrong_one():
+    """By the rule of three, as in runs."""
+    found = mean_with_interval([1.0] * 30)
+    assert found["value"] == 1
+    assert found["ci95"] == pytest.approx((0.9, 1.1))
+    assert "ci95" not in mean_with_interval([1.0] * 4)
+
+
+def test_a_suite_without_metrics_scores_no_files(run, tmp_path):
+    refused(run("--suite", "speed", "--images", tmp_path), "no metric that scores files")
 
 
 def test_what_is_missing_is_named(run, vqa):

@@ -206,6 +206,19 @@ def test_named_pairs_and_unknown_names(tmp_path):
         compare_reports(run, alone)
 
 
+def test_names_may_hold_colons(tmp_path):
+    named = {"plain:again": numbers([1, 0, 1, 0]), "plain": numbers([1, 1, 1, 0])}
+    run = Run(named | {"draft[rule=mine:Rule]": numbers([0, 0, 1, 0])}).write(tmp_path / "run")
+    for text, pair in {
+        "plain:again": ("plain:again", "plain:again"),
+        "plain:plain:again": ("plain", "plain:again"),
+        "plain:again:plain": ("plain:again", "plain"),
+        "draft[rule=mine:Rule]:plain": ("draft[rule=mine:Rule]", "plain"),
+    }.items():
+        (row,) = compare_reports(run, run, text)
+        assert (row["method_a"], row["method_b"]) == pair
+
+
 def test_what_is_not_compared_is_said(tmp_path, capsys):
     """Two runs share plain; each has a method of its own."""
     scores = numbers([1, 0, 1, 0])

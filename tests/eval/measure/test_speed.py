@@ -231,6 +231,16 @@ def test_rows_by_hand():
     assert "sjd: the speed-up's interval holds 1: neither faster nor slower" in notes
 
 
+def test_the_ideal_is_of_as_many_tokens():
+    """A sampled answer of half the tokens is no faster for that, ideally or measured."""
+    one = dict(drafted=[4], accepted=[1], judged_at=[3], accepted_at=[1], calls=[2])
+    short = sample([2, 2], 4.0, 2.0, emitted=[4], target_tokens=[6], **one)
+    lines = lines_of("sjd", [short]) + lines_of("plain", [plain_sample(8.0)])
+    row = speed_rows(lines, {name: CONFIGS[name] for name in ("plain", "sjd")})["sjd"]
+    assert row.ideal_speedup == (8 / 8) / (4 / 4)  # bare passes: T(3) + T(3) = 4
+    assert row.speedup_median == row.engine_efficiency == 1
+
+
 def test_the_slowest_twentieth():
     """The twentieth of 21 calls of 2 to 22 s takes 21 s, more than 95 % of the others."""
     plain = [plain_sample(1.0) for _ in range(21)]

@@ -31,7 +31,9 @@ class Told(Bench):
                 if name == "draft" and call["temperature"]:
                     raise RefusedError("not by chance")
                 self.log.append((name, call["temperature"], inputs, list(seeds)))
-                return SimpleNamespace(stats=SpecStats(name, calls=[1] * len(inputs)), name=name)
+                ones = [1] * len(inputs)
+                stats = SpecStats(name, calls=ones, emitted=ones)
+                return SimpleNamespace(stats=stats, name=name)
 
             return run
 
@@ -93,6 +95,13 @@ def test_a_batch_is_judged_and_counted():
     assert outcome.lines[-1]["stats"]["calls"] == [1, 1]
     kinds = [line["kind"] for line in bench.run(Unit("speed", 0, 2)).lines]
     assert kinds == ["speed"] * 3  # nobody judges them
+
+
+def test_a_row_that_is_refused_is_not_judged():
+    bench = Told(job(calls={}, quality=3), judges_timed=False)
+    bench.job.call["temperature"] = 1
+    (line,) = bench.run(Unit("quality", 1, 2, "draft")).lines
+    assert line == {"kind": "refused", "method": "draft", "reason": "not by chance"}
 
 
 def test_other_seeds_are_the_rows_own():

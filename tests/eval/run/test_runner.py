@@ -9,6 +9,7 @@ import signal
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,10 +17,12 @@ from forked import started
 
 from mmspec.errors import InputError
 from mmspec.eval.data.prompts import load_prompts
+from mmspec.eval.files import fingerprint
 from mmspec.eval.run.executor import Worker
 from mmspec.eval.run.job import TURNS, Job, Plan, Unit, plan, quality_units
 from mmspec.eval.run.runner import _Run, run_suite
-from mmspec.eval.schema import Report
+from mmspec.eval.run.samples import SampleLog
+from mmspec.eval.schema import MethodResult, Report
 from mmspec.eval.suite import load_suite
 from mmspec.eval.sweeps import parse_methods
 from mmspec.eval.variants import SHIFT
@@ -168,6 +171,28 @@ def test_killed_at_ten_random_moments(job, finished, tiny_folder, tmp_path):
 def test_other_settings_are_refused(job, finished):
     with pytest.raises(InputError, match=r"other settings \(seed differ\)"):
         run_suite(replace(job, seed=1), WHOLE, finished)
+
+
+def test_other_weights_are_other_settings(job, finished, tmp_path):
+    """A model that is trained on has another fingerprint in the same place."""
+    before = fingerprint(Path(job.model))
+    shutil.copytree(job.model, tmp_path / "model")
+    assert fingerprint(tmp_path / "model") == before  # a copy has not
+    (weights, *_) = sorted((tmp_path / "model").rglob("*.safetensors"))
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(content)
+    assert fingerprint(tmp_path / "model") != before
+    found = json.loads((finished / "run.json").read_text())
+    assert found["weights"] == {"model": before}
+
+
+def test_a_figure_that_no_sample_has_decides_nothing(job, tmp_path, monkeypatch):
+    """More samples would not have it either."""
+    rows = {"plain": MethodResult("exact", 1, 1.0, 1.0, 1.0, [], {})}
+    monkeypatch.setattr("mmspec.eval.run.runner.quality_rows", lambda *_: rows)
+    folder = SimpleNamespace(log=SampleLog(tmp_path / "samples.jsonl"))
+    assert _Run(job, replace(WHOLE, speed=0), folder, None, None)._decided(10)
 
 
 def test_other_defaults_are_other_settings(job, finished, monkeypatch):

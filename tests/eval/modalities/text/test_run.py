@@ -287,6 +287,10 @@ def test_closed_loops(folder, prompts, tmp_path):
         assert row.tokens_per_second_each == pytest.approx(tokens / waited)
     # a prompt at a time is a load, too, whose whole calls are timed
     alone = [x for x in lines(out, "speed") if x["batch"] == 1 and x["method"] == "plain"]
+    counts = {what: sum(sum(x["stats"][what]) for x in alone) for what in ("calls", "emitted")}
+    row = report.methods["plain"]  # what is counted is of these alone, not of the load's
+    assert row.nfe_per_sample == pytest.approx(counts["calls"] / len(alone))
+    assert row.mean_acceptance_length == counts["emitted"] / counts["calls"]
     rates = [sum(x["stats"]["emitted"]) / x["seconds"] for x in alone]
     row = report.methods["plain"].throughput[1]
     assert (row.n, row.tokens_per_second) == (3, pytest.approx(statistics.median(rates)))
