@@ -33,9 +33,11 @@ OPTIONAL = ("gpu", "browser", "slow", "speculators", "fresh")
 
 
 def pytest_collection_modifyitems(items):
-    """Files with tests that take long come first, so that no process waits for one at the end."""
+    """Files with tests that take long come first, so that no process waits for one at the end, and
+    of them those about the whole package, which take the longest."""
+    here = Path(__file__).parent
     long = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: item.path not in long)
+    items.sort(key=lambda item: (item.path not in long, item.path.parent != here))
 
 
 def pytest_deselected(items):

@@ -74,6 +74,7 @@ class Twin:
         self.rows = [Passes(model, prompt, row) for row in range(len(prompt.images))]
         ids = [prompt.text[row, p.pads :].tolist() for row, p in enumerate(self.rows)]
         self.said = dict(zip(map(id, self.rows), ids, strict=True))  # -1 at pictures
+        self.pictures = {}
 
     def states(self, passes, text):
         """All hidden states of a text `[L + 1, S, D]`, the last behind the final norm.
@@ -248,6 +249,13 @@ class Twin:
             h = second.plain(h, place)
         return self.spread(t["lm_head.weight"] @ naive.rms_norm(h, t["norm.weight"], eps))
 
+    def adapted(self, passes, first, end):
+        """What the adapter makes of a picture, which no text changes."""
+        place = id(passes), first, end
+        if place not in self.pictures:
+            self.pictures[place] = naive.adapter(self.tensors, passes.prompt[0, first:end])
+        return self.pictures[place]
+
     def joined(self, passes, column, embedded, hidden):
         """A layer's input; None: the column is not read."""
         t, images = self.tensors, passes.images
@@ -262,7 +270,7 @@ class Twin:
             return naive.linear(t, "fc", torch.cat([embedded, hidden]))
         g = torch.zeros_like(hidden)
         for first, end in spans:
-            out = naive.adapter(t, passes.prompt[0, first:end])
+            out = self.adapted(passes, first, end)
             if first <= column < end:
                 kept = column - (end - (len(out) - 1))
                 return out[kept] if kept >= 0 else None

@@ -386,6 +386,28 @@ def test_enumerated_law_by_hand():
         assert all(abs(law[x] - truth[x]) < 1e-12 for x in truth)
 
 
+@pytest.mark.parametrize("shared", [False, True])
+def test_many_rows_are_followed_as_one_by_one(shared):
+    """Scripts that go on, end between two nodes or have ended; ids that are impossible now."""
+    dice = torch.Generator().manual_seed(0)
+    rows, nodes, vocab = 40, 3, 9
+    weights = torch.rand(rows, nodes, vocab, generator=dice)
+    weights[weights < 0.3] = 0
+    weights[..., 4] = 1
+    if shared:
+        weights = weights[:1].expand(rows, -1, -1)
+    lengths = torch.randint(0, 6, (rows,), generator=dice).tolist()
+    scripts = [tuple(torch.randint(vocab, (n,), generator=dice).tolist()) for n in lengths]
+    coins, slow = EnumeratingCoins(scripts), EnumeratingCoins(scripts)
+    for _ in range(2):
+        drawn = coins.draw(weights)
+        assert drawn.tolist() == slow._one_by_one(weights.double().tolist())
+        assert coins.pending == slow.pending
+        assert coins.probability == pytest.approx(slow.probability, rel=1e-12)
+        assert 0 in coins.probability
+    assert len(coins.pending) > rows
+
+
 def test_enumerated_entries_that_are_not_live():
     """They don't branch, and come out both ways over rows, so that code can't lean on them."""
     prob, lengths = torch.full((4, 2), 0.5), torch.ones(4).long()

@@ -298,7 +298,7 @@ def test_a_signal_while_ray_starts_ends_with_the_code_of_shells(monkeypatch):
     ("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["ctrl-c", "sigterm"]
 )
 def test_the_command_ends_in_good_order(sent, code):
-    command = [sys.executable, "-m", "mmspec", "serve", "--replicas", "2", "--port"]
+    command = [sys.executable, "-m", "mmspec", "serve", "--replicas", "1", "--port"]
     command += [str(free_port()), "--model", "vlm=embedded-vlm"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     # a shell's background jobs, and what they start, ignore it otherwise

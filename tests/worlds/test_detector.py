@@ -21,6 +21,7 @@ import io
 import math
 from collections import Counter
 from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 import pytest
@@ -95,12 +96,21 @@ DAMAGES: dict[str, Callable[[np.ndarray, np.random.Generator], np.ndarray]] = {
 }
 
 
+@lru_cache(1)
+def rendered(count: int, side: int) -> list[tuple[Scene, np.ndarray]]:
+    """Scenes, each with its picture, which nobody changes."""
+    found = [(scene, render(scene, side)) for _, scene in scenes(count)]
+    for _, picture in found:
+        picture.setflags(write=False)
+    return found
+
+
 def accuracy(count: int, side: int, damage=lambda picture, rng: picture, floor=0.3) -> float:
     """Share of scenes of which every object is found, and nothing else."""
     rng = np.random.default_rng(1)
     right = 0
-    for _, scene in scenes(count):
-        hits = detect(damage(render(scene, side), rng))
+    for scene, picture in rendered(count, side):
+        hits = detect(damage(picture, rng))
         right += kinds(hit for hit in hits if hit.confidence > floor) == kinds(scene.items)
     return right / count
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Sequence
+from itertools import compress
 from typing import TypeVar
 
 import torch
@@ -18,6 +19,7 @@ from ..coins import RoundCoins
 
 Outcome = TypeVar("Outcome", bound=Hashable)
 Script = tuple[int, ...]
+_FEW = 64  # weights that are looked at sooner than laid out
 
 
 class EnumeratingCoins:
@@ -38,24 +40,32 @@ class EnumeratingCoins:
         return _Proposals(self), self
 
     def accept(self, prob: Tensor, lengths: Tensor) -> Tensor:
-        out = torch.zeros(prob.shape, dtype=torch.bool)
+        stands: list[bool] = []
         for row, (probs, length) in enumerate(zip(prob.tolist(), lengths.tolist(), strict=True)):
             for n, p in enumerate(probs):
                 if n < length:
-                    p = min(max(0.0, p), 1.0)  # 0 if it is no number
-                    out[row, n] = bool(self._choose(row, [1 - p, p]))
+                    stands.append(self._toss(row, min(max(0.0, p), 1.0)))  # 0 if it is no number
                 else:
-                    out[row, n] = (row + n) % 2 == 0  # must not matter, so let it vary
-        return out
+                    stands.append((row + n) % 2 == 0)  # must not matter, so let it vary
+        return torch.tensor(stands, dtype=torch.bool).view(prob.shape)
 
     def draw(self, weights: Tensor, index: int | Tensor = 0) -> Tensor:
+        shape, vocab_size = weights.shape[:-1], weights.shape[-1]
+        if weights.numel() <= _FEW:
+            few = weights.reshape(len(weights), -1, vocab_size).double().tolist()
+            return torch.tensor(self._one_by_one(few)).view(shape)
+        if weights.stride(0) == 0:
+            weights = weights[:1]  # one law for all rows
         some = (weights != 0).flatten(0, -2).any(0)
         some[-1] = True  # drawn where there are no numbers
         ids = some.nonzero().squeeze(1)  # nobody draws the others: no need to look at them
-        rows = weights[..., ids].reshape(len(weights), -1, len(ids)).tolist()
-        names = ids.tolist()
-        drawn = [[self._choose(r, w, names) for w in many] for r, many in enumerate(rows)]
-        return torch.tensor(drawn).view(weights.shape[:-1])
+        laws = weights[..., ids].reshape(len(weights), -1, len(ids)).double()
+        totals = laws.sum(-1)
+        if (laws >= 0).all() and ((totals > 0) & totals.isfinite()).all():
+            drawn = self._follow(laws, totals, ids)
+        else:
+            drawn = self._one_by_one(laws.expand(shape[0], -1, -1).tolist(), ids.tolist())
+        return torch.tensor(drawn).view(shape)
 
     def normal(self, shape: tuple[int, ...], index: int = 0) -> Tensor:
         raise TypeError("normal noise has no finite enumeration; use quadrature")
@@ -65,6 +75,56 @@ class EnumeratingCoins:
 
     def exponential(self, positions: Tensor, count: int) -> Tensor:
         raise TypeError("exponential noise has no finite enumeration")
+
+    def _toss(self, row: int, p: float) -> bool:
+        """True with chance `p`."""
+        taken, script = self._taken[row], self._scripts[row]
+        if len(taken) < len(script):
+            stands = bool(script[len(taken)])
+        else:
+            stands = p >= 1
+            if 0 < p < 1:
+                self.pending.append((*taken, 1))
+        taken.append(int(stands))
+        self.probability[row] *= p if stands else 1 - p
+        return stands
+
+    def _follow(self, laws: Tensor, totals: Tensor, ids: Tensor) -> list[list[int]]:
+        """What `_choose` chooses, for rows that mostly follow their scripts.
+
+        Args:
+            laws: weights `[R, M, K]` of the `ids [K]`, none of them negative, and their `totals`
+                `[R, M]`; of a single row, where all have the same.
+        """
+        count, own = laws.shape[1], list(zip(self._taken, self._scripts, strict=True))
+        told = torch.tensor(  # -1 where a script has ended
+            [(script[len(taken) :][:count] + (-1,) * count)[:count] for taken, script in own],
+            dtype=torch.long,
+        ).view(len(own), count)
+        first = (laws > 0).int().argmax(-1)
+        place = torch.where(told < 0, first, torch.searchsorted(ids, told).clamp(max=len(ids) - 1))
+        chosen = torch.where(told < 0, ids[place], told)
+        chance = laws.expand(len(own), -1, -1).gather(-1, place[..., None])[..., 0] / totals
+        chance[ids[place] != chosen] = 0
+        names, found = ids.tolist(), chosen.tolist()
+        ends = [row for row, (*_, last) in enumerate(told.tolist()) if last < 0]
+        looked = ends if len(laws) > 1 else [0]
+        possible = dict(zip(looked, (laws[looked] > 0).tolist(), strict=True))
+        for row, (choices, chances) in enumerate(zip(found, chance.tolist(), strict=True)):
+            taken, script = own[row]
+            for n, (choice, p) in enumerate(zip(choices, chances, strict=True)):
+                if len(taken) >= len(script):
+                    _, *others = compress(names, possible[row if len(laws) > 1 else 0][n])
+                    self.pending += [(*taken, other) for other in others]
+                taken.append(choice)
+                self.probability[row] *= p
+        return found
+
+    def _one_by_one(
+        self, weights: list[list[list[float]]], ids: Sequence[int] = ()
+    ) -> list[list[int]]:
+        """What every row chooses for every node."""
+        return [[self._choose(row, w, ids) for w in own] for row, own in enumerate(weights)]
 
     def _choose(self, row: int, weights: list[float], ids: Sequence[int] = ()) -> int:
         """Choose an id (else 0, 1, …) in proportion to its weight; a script is made of ids."""

@@ -53,8 +53,15 @@ def drafter(vocab: int, **more) -> BlockPathsDrafter:
     return BlockPathsDrafter(Blocks(vocab), vocab, **more)
 
 
-@pytest.mark.parametrize(("vocab", "limit"), [(2, 5), (3, 4)])
-@pytest.mark.parametrize("more", [{}, {"beam": 1, "weight": 1.0}, {"eos": (1,), "mass": 1.0}])
+@pytest.mark.parametrize(
+    ("vocab", "limit", "more"),
+    [(2, 5, {}), (3, 4, {})]
+    + [
+        (vocab, limit, more)
+        for vocab, limit in ((2, 5), (3, 3))
+        for more in ({"beam": 1, "weight": 1.0}, {"eos": (1,), "mass": 1.0})
+    ],
+)
 def test_joint_law(vocab, limit, more):
     target = Table(vocab, 7)
     prompt = torch.tensor([[0, 1, 0, 0, 1, 1, 0, 1]])
