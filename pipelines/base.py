@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, get_args, get_type_hints
@@ -12,6 +12,7 @@ import torch
 from diffusers import DiffusionPipeline
 from torch import Tensor, nn
 
+from ..engine.draft import Interrupted
 from ..engine.protocols import Engine
 from ..errors import InputError
 from ..files import atomic_folder, read_object, write_json
@@ -69,6 +70,13 @@ class SpeculativePipeline(Habits, DiffusionPipeline):
         self.register_modules(**{n: part for n, part in declared.items() if n not in beside})
         self._notices, self.switch = Notices(), LoadSwitch()
         self._built: dict[tuple[int, str | None], tuple[object, Any]] = {}
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Forget all that was built if a component is replaced: heads are built on others, too."""
+        old = vars(self).get(name)
+        if isinstance(old, nn.Module) and old is not value:
+            self._built.clear()
+        super().__setattr__(name, value)
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -230,9 +238,15 @@ class SpeculativePipeline(Habits, DiffusionPipeline):
             raise InputError(
                 "a device map says where this pipeline is; call reset_device_map() first"
             )
+        self._built.clear()  # of weights where they were
         for component in self.components.values():
             moved(component, device, dtype)
         return self
+
+    def reset_device_map(self) -> None:
+        """Forget a device map: everything is on the CPU, for `.to()`."""
+        self._built.clear()
+        super().reset_device_map()
 
     def _able(self, method: SpecConfig | str) -> bool:
         try:
@@ -270,6 +284,11 @@ class SpeculativePipeline(Habits, DiffusionPipeline):
         if callback is not None:
             callback(self, number, done, state)
         return self.interrupt
+
+    def _check_interrupt(self) -> None:
+        """Raise `Interrupted` if somebody stopped the call."""
+        if self.interrupt:
+            raise Interrupted
 
     def _check_given(self, config: ResolvedConfig, given: Mapping[str, Any]) -> None:
         """Check the arguments of a call by name; hook of `check_call` for subclasses."""
@@ -326,23 +345,3 @@ def row_seeds(generator: torch.Generator | list[torch.Generator] | None, rows: i
     device = "cpu" if generator is None else generator.device
     drawn = torch.randint(2**62, (rows,), generator=generator, device=device)
     return [int(seed) for seed in drawn.tolist()]
-
-
-def check_same(name: str, network: Any, target: Any, fields: Iterable[str]) -> None:
-    """Raise an `InputError` unless a network, if there is one, agrees with the target's config."""
-    for field in () if network is None else fields:
-        own, wanted = network.config[field], target.config[field]
-        if own != wanted:
-            raise InputError(f"the {name}'s {field} ({own}) is not the target's ({wanted})")
-
-
-def check_channels(whose: str, found: int, wanted: int) -> None:
-    """Raise an `InputError` unless another part makes as many channels as the target reads."""
-    if found != wanted:
-        raise InputError(f"{whose} have {found} channels, the target reads {wanted}")
-
-
-def check_captioned(text_encoder: Any, tokenizer: Any) -> None:
-    """Raise an `InputError` unless there is all that a target needs which is told captions."""
-    if text_encoder is None or tokenizer is None:
-        raise InputError("this target is told captions: it needs a text encoder and a tokenizer")

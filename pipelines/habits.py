@@ -192,6 +192,16 @@ class Habits:
 
     instead: ClassVar[dict[str, str]] = ARGUMENTS
     components: dict[str, Any]
+    interrupt: bool
+
+    @property
+    def _interrupt(self) -> bool:
+        """The same as `interrupt`, by the name that Diffusers' callbacks set."""
+        return self.interrupt
+
+    @_interrupt.setter
+    def _interrupt(self, stop: bool) -> None:
+        self.interrupt = stop
 
     def set_progress_bar_config(self, **kwargs: Any) -> None:
         """Say how its bars look, by arguments of tqdm, such as `disable=True`.

@@ -9,7 +9,7 @@ compared as wholes; and where none pays, calls are plain and no drafter is there
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -36,6 +36,7 @@ _LONGEST = 128  # that patience grows to
 _SEEDS = 2**32  # people set smaller ones; torch begins with 64 random bits
 _GOES_ON = ("resume", "memory")  # arguments that hold what another call has left
 _SIZES = ("height", "width", "num_frames", "num_iterations")
+_STEPS = ("num_inference_steps", "timesteps", "diffusion_steps")
 _any_sample: ContextVar[bool] = ContextVar("any_sample", default=False)
 
 
@@ -274,10 +275,13 @@ def switched(function: F) -> F:
 def _laid_out(given: Mapping[str, Any]) -> tuple[Any, ...]:
     """What decides which network a call's rounds run, how many tokens and rows in them, and stand.
 
-    Fewer drafts stand where tokens are drawn than where the likeliest one is taken.
+    Of blocks and vectors the steps decide what one takes. Fewer drafts stand where tokens are drawn
+    than where the likeliest one is taken.
     """
     alike = given.get("guidance_scale") == 1, given.get("temperature") == 0
-    return *(given.get(name) for name in _SIZES), *alike
+    steps = (given.get(name) for name in _STEPS)
+    told = (tuple(each) if isinstance(each, Sequence) else each for each in steps)
+    return *(given.get(name) for name in _SIZES), *told, *alike
 
 
 def _free(modality: Modality, given: Mapping[str, Any]) -> bool:
@@ -297,8 +301,8 @@ def _rows(given: Mapping[str, Any]) -> int:
     """Rows that a call runs at a time."""
     told = given.get("prompt")
     told = given.get("class_labels") if told is None else told
-    several = isinstance(told, list | tuple) and not is_chat(told)
-    count = len(told) if told is not None and several else 1
+    one = isinstance(told, str | Mapping) or is_chat(told) or not getattr(told, "ndim", 1)
+    count = len(told) if isinstance(told, Sized) and not one else 1
     for name in ("num_images_per_prompt", "num_videos_per_prompt"):
         count *= given.get(name) or 1
     return max(1, min(count, given.get("batch_size") or count))

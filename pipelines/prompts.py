@@ -55,6 +55,13 @@ def check_between(name: str, value: float, low: float, high: float) -> None:
         raise InputError(f"{name} must be from {low} to {high}, not {value}")
 
 
+def check_guidance(scale: float | None) -> None:
+    """Raise an `InputError` for a guidance scale out of range; None: a model's own."""
+    if scale == 0:
+        raise InputError("guidance_scale 0 would not read the prompt; 1 switches guidance off")
+    check_between("guidance_scale", 1 if scale is None else scale, 0, 100)
+
+
 def check_sampling(temperature: float, top_k: int, top_p: float) -> None:
     """Raise an `InputError` for a warper out of range."""
     # a smaller temperature would overflow the logits

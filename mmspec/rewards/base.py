@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 from PIL import ExifTags, Image
 
+from ..models.distinct import distinct
 from ..picture import open_picture
 
 if TYPE_CHECKING:
@@ -153,12 +154,6 @@ def check_pairs(prompts: Sequence[str], images: Images) -> None:
         raise ValueError("prompts must be a list, one for each picture, not one string")
     if len(prompts) != len(images):
         raise ValueError(f"{len(prompts)} prompts can't be paired with {len(images)} pictures")
-
-
-def distinct(prompts: Sequence[str]) -> tuple[list[str], list[int]]:
-    """Deduplicate prompts; where each one given is among them: a clip's frames share one."""
-    words = list(dict.fromkeys(prompts))
-    return words, [words.index(prompt) for prompt in prompts]
 
 
 def batches(count: int, size: int) -> Iterator[slice]:

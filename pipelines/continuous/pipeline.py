@@ -15,6 +15,7 @@ from transformers import PreTrainedTokenizerFast, T5EncoderModel
 from ...devices import wait
 from ...errors import InputError
 from ...methods import Modality, ResolvedConfig
+from ...models.distinct import distinct
 from ...models.mar.autoencoder import decode_tokens, downsample_factor
 from ...models.mar.denoiser import PackedHead
 from ...models.mar.iterations import GuidanceSchedule, HeadPrediction, MarBackbone, MarPlan
@@ -22,19 +23,19 @@ from ...models.mar.published import load_kl, load_mar
 from ...models.mar.transformer import MarTransformer
 from ...models.text_encoder import encode_captions
 from ..arguments import checked
-from ..base import (
-    OnStep,
-    SpeculativePipeline,
-    check_captioned,
-    check_channels,
-    check_same,
-    owned,
-    row_seeds,
-)
+from ..base import OnStep, SpeculativePipeline, owned, row_seeds
 from ..costs import Costs
+from ..fitting import check_captioned, check_channels, check_same
 from ..load_switch import switched
 from ..output import ContinuousOutput
-from ..prompts import Labels, check_between, check_tensor_inputs, negatives, told
+from ..prompts import (
+    Labels,
+    check_between,
+    check_guidance,
+    check_tensor_inputs,
+    negatives,
+    told,
+)
 from .speculation import ContinuousSpeculation, check_plan
 from .stats import ContinuousStats
 
@@ -219,7 +220,11 @@ class ContinuousImagePipeline(SpeculativePipeline):
         check_plan(config, self.plan(*(given[name] for name in _PLANNED)))
 
     def plan(self, *given: Any) -> MarPlan:
-        """Drawing plan of a call; the arguments are `_PLANNED`, None is the model's own."""
+        """Drawing plan of a call; the arguments are `_PLANNED`, None is the model's own.
+
+        Raises:
+            InputError: a value is out of range.
+        """
         config, length = self.transformer.config, self.transformer.length
         own = {
             "num_iterations": length,
@@ -227,6 +232,7 @@ class ContinuousImagePipeline(SpeculativePipeline):
             "temperature": config.sample_temperature,
         }
         asked: dict[str, Any] = dict(zip(_PLANNED, given, strict=True))
+        check_guidance(asked["guidance_scale"])
         asked |= {name: value for name, value in own.items() if asked[name] is None}
         return MarPlan(length, *asked.values())
 
@@ -263,9 +269,12 @@ class ContinuousImagePipeline(SpeculativePipeline):
                 tokens.scatter_(1, positions, drawn.unflatten(0, (rows, -1)))
                 done = prediction.known.shape[1] + prediction.positions.shape[1]
                 bar.update(done * rows - bar.n)
-                state: dict[str, Any] = {"latents": tokens, "positions": prediction.positions}
-                state |= {"drafted": speculation.drafted.unflatten(0, (rows, -1)), "stats": stats}
-                if self._after_round(callback, prediction.iterations.stop, done, **state):
+                state = {"latents": tokens, "positions": prediction.positions}
+                state["drafted"] = speculation.drafted.unflatten(0, (rows, -1))
+                if callback is not None:  # it may keep and edit what it is given
+                    state = {name: owned(tensor) for name, tensor in state.items()}
+                over = prediction.iterations.stop
+                if self._after_round(callback, over, done, **state, stats=stats):
                     return tokens
         if last is not None and speculation.config.drafts and speculation.guard is None:
             plain = self._costs.plain(last.denoiser, last.condition, plan, stats.pictures)
@@ -301,8 +310,8 @@ class ContinuousImagePipeline(SpeculativePipeline):
         def embedded(told: Any) -> Tensor | None:
             if told is None or not self.captioned:
                 return None if told is None else torch.tensor(told, device=self.device)
-            length = self.transformer.prefix_length
-            return encode_captions(self.tokenizer, self.text_encoder, told, length)[0]
+            length, (several, rows) = self.transformer.prefix_length, distinct(told)
+            return encode_captions(self.tokenizer, self.text_encoder, several, length)[0][rows]
 
         unwanted = [embedded(negatives(negative, shown))] if guided else []
         return [embedded(shown), *unwanted]

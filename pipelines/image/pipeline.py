@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoTokenizer, PreTrainedTokenizerFast, T5EncoderModel
 
-from ...engine.draft import Interrupted
 from ...engine.laws import TargetError
 from ...engine.loop import run
 from ...errors import InputError
@@ -37,8 +36,9 @@ from ...models.llamagen.vq import VQModel
 from ...models.loading import load_component
 from ...models.placement import Placement
 from ...models.token_grid import TokenGrid
-from ..base import SpeculativePipeline, check_captioned, check_same
+from ..base import SpeculativePipeline
 from ..device_map import placement
+from ..fitting import check_captioned, check_channels, check_codes, check_same
 from ..model_folders import locate
 from ..output import ImageStats
 from .drawing import Drawing
@@ -95,6 +95,9 @@ class ImagePipeline(TokenImagePipeline):
                 head.check(transformer)
         if self.captioned:
             check_captioned(text_encoder, tokenizer)
+            wide = self.text_encoder.config.d_model
+            check_channels("the text encoder's features", wide, transformer.config.caption_dim)
+        check_codes(transformer, vq_model)
         if upsampler is not None:
             made = {n: upsampler.config[n] for n in ("codebook_size", "codebook_embed_dim")}
             codes = vq_model.quantize.embedding.weight.shape
@@ -122,7 +125,9 @@ class ImagePipeline(TokenImagePipeline):
         """Side in pixels of the target's full grid."""
         return self.image_model(self.transformer).default_size[0]
 
-    def network(self, height: int | None, width: int | None) -> tuple[nn.Module, TokenGrid]:
+    def network(
+        self, height: int | None, width: int | None, alone: bool = False
+    ) -> tuple[nn.Module, TokenGrid]:
         if height is None:
             height = self.default_size if width is None else width
         width = height if width is None else width
@@ -131,18 +136,33 @@ class ImagePipeline(TokenImagePipeline):
             raise InputError(
                 f"pictures are square, a multiple of {factor} px; not {height}×{width}"
             )
-        networks = [n for n in (self.sibling, self.transformer) if n is not None]
+        several = (self.drafter,) if alone else (self.sibling, self.transformer)
+        networks = [n for n in several if n is not None]
         for network in networks:
             if network.grid * factor == height:
                 return network, self.image_model(network).grid(height, width)
         known = " or ".join(f"{n.grid * factor}×{n.grid * factor}" for n in networks)
-        raise InputError(f"this model draws {known} px, not {height}×{width}")
+        drawing = "the drafter" if alone else "this model"
+        raise InputError(f"{drawing} draws {known} px, not {height}×{width}")
 
-    def head(self, name: str, target: LlamaGenDecoder) -> Any:
-        if target.model is not self.transformer:
+    def _check_given(self, config: ResolvedConfig, given: Mapping[str, Any]) -> None:
+        super()._check_given(config, given)
+        network, grid = self.network(given["height"], given["width"])
+        for name in ("judge", *HEADS):
+            if name in config.needs:
+                self._check_read(name, network)
+        if "sibling" in config.needs:
+            self._small_grid(grid)
+
+    def _check_read(self, name: str, network: nn.Module) -> None:
+        """Raise an `InputError` unless a head can read a network's hidden states."""
+        if network is not self.transformer:
             raise InputError(
                 f"component {name!r} reads the hidden states of {self.default_size} px"
             )
+
+    def head(self, name: str, target: LlamaGenDecoder) -> Any:
+        self._check_read(name, target.model)
         network = self.components[name]
         if name == "judge":
             return network
@@ -151,14 +171,7 @@ class ImagePipeline(TokenImagePipeline):
     def scaled_up(
         self, drawing: Drawing, config: ResolvedConfig, stats: ImageStats
     ) -> Callable[[], Tensor]:
-        family = self.image_model(self.sibling)
-        small, grid = family.grid(*family.default_size), drawing.grid
-        if (grid.rows, grid.columns) != (SCALE * small.rows, SCALE * small.columns):
-            pixels = SCALE * family.default_size[0]
-            raise InputError(
-                f"drafter 'multiscale' draws {pixels} px, {SCALE} times the sibling's size, and no "
-                "other"
-            )
+        grid, small = drawing.grid, self._small_grid(drawing.grid)
         options = config.of(MultiscaleOptions)
         upsampler: Upsampler = nearest
         if options.upsampler == "pixels":
@@ -179,11 +192,22 @@ class ImagePipeline(TokenImagePipeline):
             except TargetError as error:
                 raise ValueError(f"of the sibling: {error}") from error
             stats.sibling_calls = drawn.calls
-            if self.interrupt:
-                raise Interrupted
+            self._check_interrupt()
             return grid.tokens(upsampler(small.codes(context.tokens[:, : small.length]), small))
 
         return picture
+
+    def _small_grid(self, grid: TokenGrid) -> TokenGrid:
+        """Tokens of the small picture that is scaled up to a grid's; an `InputError` if none is."""
+        family = self.image_model(self.sibling)
+        small = family.grid(*family.default_size)
+        if (grid.rows, grid.columns) != (SCALE * small.rows, SCALE * small.columns):
+            pixels = SCALE * family.default_size[0]
+            raise InputError(
+                f"drafter 'multiscale' draws {pixels} px, {SCALE} times the sibling's size, and no "
+                "other"
+            )
+        return small
 
     def image_model(self, network: Any) -> LlamaGenImageModel:
         kind = LlamaGenImageModel if self.captioned else LlamaGenClassModel

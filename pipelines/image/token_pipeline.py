@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Literal
@@ -17,6 +16,7 @@ from ...draft.feature.dflash import DFlashModel
 from ...draft.feature.eagle import EagleModel
 from ...draft.guarded import GuardedDrafter
 from ...draft.image.grid import GridDrafter
+from ...draft.image.whole_picture import WholePictureDrafter
 from ...draft.tree.living_tables import LivingTables
 from ...engine.accept.local import LocalRule
 from ...engine.accept.unverified import UnaskedTarget
@@ -27,44 +27,51 @@ from ...engine.length.guard import Guard
 from ...engine.loop import run
 from ...engine.protocols import Engine, Target
 from ...engine.warp import Warp
-from ...errors import InputError
 from ...methods import ResolvedConfig
 from ...methods.parts.pictures import LocalOptions
 from ...models.codebook_neighbours import Neighbours
 from ...models.guided import GuidedDecoder
-from ...models.image_model import ImageModel
-from ...models.placement import Placement
 from ...models.rounded_copy import RoundedCopy
-from ...models.setting import Setting
 from ...models.target import TokenTarget
 from ...models.token_grid import TokenGrid
-from ...models.transformers.causal import CausalDecoder
 from ..arguments import checked
-from ..base import OnStep, SpeculativePipeline, owned, row_seeds
+from ..base import OnStep, owned, row_seeds
 from ..costs import Costs
 from ..load_switch import switched, watched
 from ..memory import within_budget
 from ..output import ImageOutput, ImageStats
 from ..parts import finish, nearest_codes, pruning, token_offers
-from ..prompts import Labels, check_between, check_sampling, negatives, told
+from ..prompts import Labels, check_between, check_guidance, check_sampling, negatives, told
 from .drawing import Drawing
+from .networks import TokenNetworks
 
 OutputType = Literal["pil", "np", "pt", "tokens"]
+_AT_A_TIME = 8  # pictures that are decoded together
+_SAMPLED = ("height", "width", "guidance_scale", "temperature", "top_k", "top_p")
 
 
-class TokenImagePipeline(SpeculativePipeline):
+class TokenImagePipeline(TokenNetworks):
     """A prompt in front, a network over image tokens, a decoder of its codes behind.
 
     What the three are is the business of an `ImageModel`; subclasses say which networks there are.
     """
 
-    instead: ClassVar = SpeculativePipeline.instead | {
+    instead: ClassVar = TokenNetworks.instead | {
         "num_inference_steps": "a picture takes the calls that its method needs; leave it out"
     }
 
     def __init__(self, declared: Mapping[str, Any]) -> None:
         super().__init__(declared)
         self._costs, self._near, self._living = Costs(), Neighbours(), LivingTables()
+        self.disable_vae_slicing()
+
+    def enable_vae_slicing(self) -> None:
+        """Decode pictures one by one, which takes less memory."""
+        self._decoded = 1
+
+    def disable_vae_slicing(self) -> None:
+        """Decode several pictures at a time."""
+        self._decoded = _AT_A_TIME
 
     @property
     def class_count(self) -> int | None:
@@ -72,18 +79,17 @@ class TokenImagePipeline(SpeculativePipeline):
         return None
 
     @abstractmethod
-    def network(self, height: int | None, width: int | None) -> tuple[nn.Module, TokenGrid]:
+    def network(
+        self, height: int | None, width: int | None, alone: bool = False
+    ) -> tuple[nn.Module, TokenGrid]:
         """The network for a picture of `height` by `width` pixels, and the picture's tokens.
 
-        One of the two may be None: the picture is square; both: of the default size.
+        One of the two may be None: the picture is square; both: of the default size. `alone`: the
+        drafter, which draws in the target's place.
 
         Raises:
             InputError: no network here draws that size.
         """
-
-    @abstractmethod
-    def image_model(self, network: Any) -> ImageModel:
-        """Adapter of a network's family, for the target or the drafter."""
 
     @checked
     @switched
@@ -131,15 +137,13 @@ class TokenImagePipeline(SpeculativePipeline):
             InputError: an argument is out of range or does not fit the model.
         """
         captions = [str(one) for one in told(prompt, class_labels, self.class_count)]
-        network, grid = self.network(height, width)
-        family = self.image_model(network)
-        guidance_scale = family.guidance_scale if guidance_scale is None else guidance_scale
-        top_k = family.top_k if top_k is None else top_k
         check_between("num_images_per_prompt", num_images_per_prompt, 1, 1024)
-        check_between("guidance_scale", guidance_scale, 0, 100)
-        check_sampling(temperature, top_k, top_p)
-        config = self.check_speculation(self.speculation)
-        network = self.drafter if config.drafter_only else network
+        network, grid, scale, warp = self._sampled(
+            height, width, guidance_scale, temperature, top_k, top_p
+        )
+        family, config = self.image_model(network), self.check_speculation(self.speculation)
+        if config.drafter_only:
+            network, _ = self.network(height, width, alone=True)
         rows = len(captions) * num_images_per_prompt
         seeds = row_seeds(generator, rows)
         stats, self.interrupt = ImageStats(), False
@@ -148,11 +152,9 @@ class TokenImagePipeline(SpeculativePipeline):
             negative = negatives(negative_prompt, captions)
             condition, mask = (
                 part.repeat_interleave(num_images_per_prompt, 0)
-                for part in family.condition(captions, negative, guidance_scale != 1, grid)
+                for part in family.condition(captions, negative, scale is not None, grid)
             )
             wait(self.device)
-        scale = guidance_scale if guidance_scale != 1 else None
-        warp = Warp(temperature, top_k, top_p)
         uncaptioned = negative is None and scale is not None
         drawing = Drawing(condition, mask, scale, warp, grid, seeds, uncaptioned)
         stats.method, limit = config.method, grid.length
@@ -175,8 +177,35 @@ class TokenImagePipeline(SpeculativePipeline):
         with stats.phase("decode"):
             images: Any = owned(grid.codes(tokens))
             if output_type != "tokens":
-                images = self.pictures(family.pixels(images, grid), output_type)
+                pixels = [family.pixels(some, grid) for some in images.split(self._decoded)]
+                images = self.pictures(torch.cat(pixels), output_type)
         return ImageOutput(images=images, stats=stats) if return_dict else (images, stats)
+
+    def _check_given(self, config: ResolvedConfig, given: Mapping[str, Any]) -> None:
+        check_between("num_images_per_prompt", given["num_images_per_prompt"], 1, 1024)
+        self._sampled(*(given[name] for name in _SAMPLED))
+        if config.drafter_only:
+            self.network(given["height"], given["width"], alone=True)
+        if config.rule.contract == "exact-greedy":
+            config.build_rule({}, given["temperature"])
+
+    def _sampled(
+        self,
+        height: int | None,
+        width: int | None,
+        guidance_scale: float | None,
+        temperature: float,
+        top_k: int | None,
+        top_p: float,
+    ) -> tuple[nn.Module, TokenGrid, float | None, Warp]:
+        """Target of a call, tokens of its picture, guidance and warpers; None: no guidance."""
+        network, grid = self.network(height, width)
+        family = self.image_model(network)
+        scale = family.guidance_scale if guidance_scale is None else guidance_scale
+        top_k = family.top_k if top_k is None else top_k
+        check_guidance(scale)
+        check_sampling(temperature, top_k, top_p)
+        return network, grid, None if scale == 1 else scale, Warp(temperature, top_k, top_p)
 
     @torch.no_grad()
     def token_laws(
@@ -198,12 +227,10 @@ class TokenImagePipeline(SpeculativePipeline):
         `weights`: those of the network with its weights rounded, see `rounded.linear`.
         Where the layout forces tokens, `tokens` must be whole pictures.
         """
-        network, grid = self.network(height, width)
-        family = self.image_model(network)
-        guidance_scale = family.guidance_scale if guidance_scale is None else guidance_scale
-        condition, mask = family.condition(prompt, None, guidance_scale != 1, grid)
-        scale = guidance_scale if guidance_scale != 1 else None
-        warp = Warp(temperature, family.top_k if top_k is None else top_k, top_p)
+        network, grid, scale, warp = self._sampled(
+            height, width, guidance_scale, temperature, top_k, top_p
+        )
+        condition, mask = self.image_model(network).condition(prompt, None, scale is not None, grid)
         drawing = Drawing(condition, mask, scale, warp, grid, [], scale is not None)
         model = self._guided(self.drafter if of_drafter else network, drawing, 1, weights)
         model.start(len(prompt))
@@ -260,6 +287,8 @@ class TokenImagePipeline(SpeculativePipeline):
         relaxed = {"relaxed": lambda: rule if isinstance(rule, LocalRule) else None}
         built = {"more": lambda: getattr(length, "more", None), **relaxed}
         drafter = config.build_drafter({**offers, **built})
+        if isinstance(drafter, WholePictureDrafter):
+            drafter.before_call = self._check_interrupt
         if not (grid.free or config.own_layers or config.rounds):  # which know what is forced
             drafter = GridDrafter(drafter, grid.forced)
         turns = config.of(LocalOptions)
@@ -272,65 +301,3 @@ class TokenImagePipeline(SpeculativePipeline):
         coins = ProductionCoins(drawing.seeds, self.device)
         parts = pruning(judge, rule), drafter, rule, length, coins
         return watched(Engine(*parts), guard)
-
-    def head(self, name: str, target: Any) -> Any:
-        """The component "eagle", "dflash", "spatial" or "judge", on hidden states of a decoder."""
-        raise InputError(f"this family has no component {name!r}")
-
-    def scaled_up(
-        self, drawing: Drawing, config: ResolvedConfig, stats: ImageStats
-    ) -> Callable[[], Tensor]:
-        """Function that draws small pictures, scales them up to tokens `[B, L]`, and counts."""
-        raise InputError("this family has no network of smaller pictures")
-
-    def _guided(
-        self, network: nn.Module, drawing: Drawing, scratch: int, weights: str | None = None
-    ) -> GuidedDecoder:
-        """A network with a cache of its own, under guidance and warpers."""
-        grid, family, condition = drawing.grid, self.image_model(network), drawing.condition
-        if drawing.uncaptioned:
-            condition = family.uncaptioned(condition)
-        return GuidedDecoder(
-            self.decoder(network, weights),
-            Setting(
-                family.embed(condition),
-                drawing.mask,
-                drawing.scale,
-                drawing.warp,
-                grid.length,
-                grid.columns,
-                scratch,
-                grid.forced,
-            ),
-        )
-
-    def decoder(self, network: nn.Module, weights: str | None = None) -> Any:
-        """The network's inference form, made again if its weights were moved, cast or edited.
-
-        Edits through `.data` go unnoticed, as in autograd. `weights`: see `rounded.linear`.
-        """
-        devices, family = self._placement(network), self.image_model(network)
-        return self.built(network, devices, lambda: family.decoder(devices, weights), weights)
-
-    def _rounded(self, network: nn.Module, config: ResolvedConfig) -> Any:
-        """The network on rounded weights, over the caches of its decoder."""
-        decoder, how = self.decoder(network, config.weights), config.draft_copy
-        return self.built(network, decoder, lambda: decoder.rounded(*how), f"{how} beside")
-
-    @contextmanager
-    def _repacked(self, network: nn.Module, config: ResolvedConfig) -> Iterator[None]:
-        """Surround a run: networks of transformers are repacked, see `CausalDecoder.repacked`."""
-        decoders = [self.decoder(network, config.weights)]
-        if "drafter" in config.needs:
-            decoders.append(self.decoder(self.drafter, config.config.draft_weights))
-        if config.rounds:
-            decoders.append(self._rounded(network, config))
-        with ExitStack() as running:
-            for decoder in decoders:
-                if isinstance(decoder, CausalDecoder):
-                    running.enter_context(decoder.repacked())
-            yield
-
-    def _placement(self, network: Any) -> Placement | None:
-        """The devices of a network's layers; None: all of it is where its weights are."""
-        return None

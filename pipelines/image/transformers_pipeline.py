@@ -54,10 +54,13 @@ class TransformersImagePipeline(TokenImagePipeline):
             if name not in loading.parts
         }
 
-    def network(self, height: int | None, width: int | None) -> tuple[nn.Module, TokenGrid]:
-        family = self.image_model(self.model)
-        sides = [side for side in (height, width) if side is not None] or family.default_size
-        return self.model, family.grid(sides[0], sides[-1])
+    def network(
+        self, height: int | None, width: int | None, alone: bool = False
+    ) -> tuple[nn.Module, TokenGrid]:
+        sides = [side for side in (height, width) if side is not None]
+        sides = sides or [*self.image_model(self.model).default_size]
+        network = self.drafter if alone else self.model
+        return network, self.image_model(network).grid(sides[0], sides[-1])
 
     def image_model(self, network: Any) -> TransformersImageModel:
         return _family(network.config.model_type)(network, self.processor)

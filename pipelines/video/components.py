@@ -18,6 +18,7 @@ from ...models.wan.clips import MOST_STEPS
 from ...models.wan.sampler import FewStepSampler
 from ...models.wan.transformer import WanTransformer
 from ...models.wan.vae import spatial_factor, temporal_factor
+from ..prompts import check_guidance
 
 
 def told(
@@ -26,12 +27,10 @@ def told(
     """Text features of every clip `[G, T, D]`, of `length` tokens at most: its prompt's, and under
     guidance behind them those of what its unconditional row is told (`untold`).
     """
-    return [
-        pad_sequence(
-            [encode_prompt(tokenizer, encoder, text, length) for text in texts], batch_first=True
-        )
-        for texts in (zip(prompts) if untold is None else zip(prompts, untold, strict=True))
-    ]
+    pairs = [*zip(prompts)] if untold is None else [*zip(prompts, untold, strict=True)]
+    several = dict.fromkeys(text for texts in pairs for text in texts)
+    read = {text: encode_prompt(tokenizer, encoder, text, length) for text in several}
+    return [pad_sequence([read[text] for text in texts], batch_first=True) for texts in pairs]
 
 
 def target_sampler(
@@ -44,6 +43,7 @@ def target_sampler(
     """Sampler of the target's blocks; the further arguments are those of a call."""
     made_for, usual = transformer.config, FewStepSampler.usual(transformer)
     shift = usual.shift if shift is None else shift
+    check_guidance(guidance_scale)
     guidance_scale = usual.guidance_scale if guidance_scale is None else guidance_scale
     most = len(timesteps or ()) or num_inference_steps or 0
     if most > MOST_STEPS:

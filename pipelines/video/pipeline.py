@@ -12,7 +12,7 @@ from diffusers import AutoencoderKLWan
 from transformers import PreTrainedTokenizerFast, T5EncoderModel, UMT5EncoderModel
 
 from ...devices import wait
-from ...engine.draft import Context, Interrupted
+from ...engine.draft import Context
 from ...errors import InputError
 from ...files import read_object
 from ...methods import Modality, ResolvedConfig, SpecConfig
@@ -32,7 +32,8 @@ from ...rewards.frames import FrameJudge
 from ...rewards.registry import REWARDS, check_threshold, load_reward, reward_names
 from ...rewards.router import AdvantageReward, RouterReward
 from ..arguments import checked
-from ..base import OnStep, SpeculativePipeline, check_channels, check_same, owned
+from ..base import OnStep, SpeculativePipeline, owned
+from ..fitting import check_channels, check_same
 from ..load_switch import switched
 from ..output import VideoBlock, VideoOutput
 from ..prompts import captions_of, check_between, check_tensor_inputs, negatives
@@ -199,7 +200,9 @@ class VideoPipeline(SpeculativePipeline):
         judge = None if reward is None else FrameJudge(reward, prompts)
         making = "draft" if config.drafter_only else "regenerate"
         kind = OracleTarget if config.drafts and config.rule.foresees else VideoTarget
-        target = kind(clips, self.vae, judge, stats.part, making)
+        # of latents nobody sees frames; what is streamed must not grow with the clip: decode it
+        looked_at = output_type != "latent" or callback_on_block is not None
+        target = kind(clips, self.vae, judge, stats.part, making, looked_at)
         drafter = small[0] if small else None
         watched = self.on_engine, self.switch.guard
         work = VideoRun(config, target, drafter, judge, seeds, stats, *watched)
@@ -235,11 +238,6 @@ class VideoPipeline(SpeculativePipeline):
             return frames, stats
         return VideoOutput(frames=frames, stats=stats, made_by=stats.made_by, rewards=stats.rewards)
 
-    def _check_interrupt(self) -> None:
-        """Raise `Interrupted` if somebody stopped the call."""
-        if self.interrupt:
-            raise Interrupted
-
     def snapshot(self) -> Snapshot:
         """State that `resume` needs to go on with the clips of the last call, or of the one that
         a callback interrupts: tensors by name, for a safetensors file too.
@@ -253,7 +251,7 @@ class VideoPipeline(SpeculativePipeline):
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the last call's caches and decoder states take; 0 before the first."""
+        """Bytes of the last call's caches, decoder states and undecoded blocks; 0 before one."""
         return 0 if self._at_work is None else self._at_work.nbytes
 
     def check_speculation(self, config: SpecConfig) -> ResolvedConfig:

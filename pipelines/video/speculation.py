@@ -172,7 +172,7 @@ class VideoRun:
             self.rule.draft_share, self.rule.owed = share, None  # the pace makes up for what stood
 
     def made(self) -> Iterator[VideoBlock]:
-        """The last round's blocks, one a clip."""
+        """The last round's blocks, one a clip; without frames if nobody looks at them."""
         for row, block in enumerate(self.target.emitted):
             maker, rewards = self.stats.made_by[row][-1], self.stats.rewards[row][-1]
             latents, frames = owned(block.latents), owned(block.frames)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 import torch
 
 from mmspec import ImagePipeline, SpecConfig
 from mmspec.errors import InputError
+from mmspec.models.llamagen.transformer import LlamaGenTransformer
 
 CPU, TWIN = torch.device("cpu"), torch.device("cpu:0")  # one device under two names
 PROMPTS = ["a photo of a red circle", "a photo of three yellow stars"]
@@ -53,6 +57,17 @@ def test_map_is_complete_and_readable_again(tiny_folder):
     expected |= {f"sibling.{part}": CPU for part in ("layers.0", "layers.1", "output")}
     assert spread.hf_device_map == expected
     assert load(tiny_folder, spread.hf_device_map).hf_device_map == expected
+
+
+def test_without_its_map_nothing_is_kept_on_the_devices(tiny_folder):
+    spread = load(tiny_folder, {"": "cpu", "transformer.layers.1": "cpu:0"})
+    drawn = draw(spread, "plain")
+    decoder = weakref.ref(spread.decoder(spread.transformer))
+    spread.reset_device_map()
+    gc.collect()
+    assert decoder() is None
+    assert spread.hf_device_map is None
+    assert draw(spread, "plain").equal(drawn)
 
 
 @pytest.mark.usefixtures("host_only")
@@ -136,3 +151,21 @@ def test_two_devices(tiny_folder, method):
     tokens = draw(whole, "plain").to("cuda:0")
     ours, theirs = (pipe.token_laws(PROMPTS, tokens) for pipe in (spread, whole))
     assert torch.allclose(ours, theirs, atol=1e-9, rtol=0)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("method", ["plain", "sjd"])
+def test_classes_on_two_devices(tiny_folder, tmp_path, method):
+    told = dict(model_type="c2i", cls_token_num=1, num_classes=10)
+    captioned = load(tiny_folder)
+    network = LlamaGenTransformer.from_config({**captioned.transformer.config, **told})
+    torch.nn.init.normal_(network.output.weight, std=0.3)
+    ImagePipeline(network.eval(), captioned.vq_model).save_pretrained(tmp_path)
+    device_map = {"": "cuda:0", "transformer.layers.1": "cpu"}
+    drawn = []
+    for pipe in (load(tmp_path, device_map), load(tmp_path).to("cuda:0")):
+        pipe.enable_speculation(SpecConfig(method=method))
+        generators = [torch.Generator().manual_seed(seed) for seed in (0, 1)]
+        out = pipe(class_labels=[3, 7], generator=generators, output_type="tokens")
+        drawn.append(out.images.cpu())
+    assert torch.equal(*drawn)

@@ -102,7 +102,7 @@ def test_moves_and_casts_work(pipes, name):
 def test_methods_that_are_refused_say_what_to_write(pipes, name):
     kind = type(pipes[name]).__name__
     for method in METHODS:
-        if name == "continuous" and method in SLICES:
+        if name in ("image", "continuous") and method in SLICES:
             continue
         assert line(getattr(pipes[name], method), 1, more=2).startswith(f"{kind} takes no {method}")
     assert "pipe(prompt" in line(pipes[name].generate, "a red circle")
@@ -124,6 +124,36 @@ def test_pictures_decoded_one_by_one_are_the_same(pipes):
         hook.remove()
         pipe.disable_vae_slicing()
     assert sizes == [1, 1]
+
+
+def test_pictures_of_tokens_are_decoded_a_few_at_a_time(pipes):
+    pipe = pipes["image"]
+    call = dict(prompt="a red circle", num_images_per_prompt=9, height=16, output_type="pt")
+    sizes, drawn = [], []
+    hook = pipe.vq_model.decoder.register_forward_pre_hook(lambda _, x: sizes.append(len(x[0])))
+    for slices in (pipe.disable_vae_slicing, pipe.enable_vae_slicing, pipe.disable_vae_slicing):
+        slices()
+        drawn.append(pipe(**call, generator=torch.Generator().manual_seed(0)).images)
+    hook.remove()
+    assert sizes == [8, 1, *[1] * 9, 8, 1]
+    assert torch.allclose(drawn[1], drawn[0], atol=1e-5)
+    assert torch.equal(drawn[2], drawn[0])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_callbacks_interrupt_as_those_of_diffusers(pipes, name):
+    few = dict(continuous=dict(num_iterations=3, diffusion_steps=2), video=dict(num_frames=13))
+    few |= {key: dict(max_new_tokens=6) for key in ("vlm", "text")}
+    rounds = []
+
+    def stop(pipe, number, *_) -> None:
+        rounds.append(number)
+        pipe._interrupt = True
+
+    pipes[name]("a red circle", callback_on_step_end=stop, **few.get(name, {}))
+    assert rounds == [1]
+    assert pipes[name].interrupt
+    assert pipes[name]._interrupt
 
 
 @pytest.mark.parametrize("name", NAMES)

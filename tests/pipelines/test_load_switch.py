@@ -7,6 +7,7 @@ import itertools
 from contextlib import contextmanager
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from machines import SHAPES, Machine
@@ -331,20 +332,23 @@ class Spied:
     @switched
     def __call__(
         self,
-        prompt,
+        prompt=None,
         num_images_per_prompt=1,
         batch_size=None,
         generator=None,
         memory=None,
         height=None,
         guidance_scale=None,
+        class_labels=None,
+        num_inference_steps=None,
+        timesteps=None,
     ):
         self.ran.append(self.speculation.method)
         return SimpleNamespace(stats=SimpleNamespace(emitted=[5, 3]))
 
 
 def test_what_a_switch_is_asked_and_told():
-    place = "cpu", "torch.float32", None, None, None, None, False, False
+    place = "cpu", "torch.float32", *[None] * 7, False, False
     picture, answer, vectors = (
         Spied(*way) for way in (("scd", "image"), ("draft", "vlm"), ("reflection", "continuous"))
     )
@@ -374,6 +378,39 @@ def test_what_a_switch_is_asked_and_told():
         answer("red", memory=object())  # of what another call has left
     assert len(answer.asked) == 2
     assert (picture.ran, answer.ran) == (["plain"] * 2, ["plain", "plain", "draft"])
+
+
+@pytest.mark.parametrize(
+    ("given", "rows"),
+    [
+        (5, 1),
+        (torch.tensor(5), 1),
+        (np.array(5), 1),
+        (torch.arange(3), 3),
+        (np.arange(3), 3),
+        (range(3), 3),
+        ((1, 2), 2),
+    ],
+    ids=str,
+)
+def test_classes_are_counted_in_every_form(given, rows):
+    pipe = Spied("scd", "image")
+    with any_sample():
+        pipe(class_labels=given)
+        pipe(class_labels=given, num_images_per_prompt=2)
+    assert [how[0] for how in pipe.asked] == [rows, 2 * rows]
+
+
+def test_calls_of_other_steps_are_another_place():
+    pipe = Spied("scd", "image")
+    with any_sample():
+        for steps in ({}, {"num_inference_steps": 4}, {"num_inference_steps": 50}):
+            pipe("red", **steps)
+        for timesteps in ([1000, 500], (1000, 500), [1000]):
+            pipe("red", timesteps=timesteps)
+    places = [how[1] for how in pipe.asked]
+    assert places[3] == places[4]
+    assert len({*places}) == 5
 
 
 def test_a_seeded_draw_is_never_switched():

@@ -12,16 +12,16 @@ from ...engine.accept.chain import pick, token_probs
 from ...engine.coins import RoundCoins
 from ...engine.draft import Context, Draft
 from ...engine.laws import Opaque
-from ...engine.protocols import Drafter
 from ...models.guided import GuidedDecoder
 from ...models.token_grid import TokenGrid
 from ..sound_laws import check_target
+from .whole_picture import WholePictureDrafter
 
 _STANDS, _MOVES, _ENTERS = range(3)  # purposes of draws in a call
 _PURPOSES = 3
 
 
-class ParallelJacobiDrafter(Drafter):
+class ParallelJacobiDrafter(WholePictureDrafter):
     """Draws the whole picture with the target, several rows at a time, each by speculative Jacobi.
 
     Every row under way has a window behind its last token that stands. A call of the target judges
@@ -46,6 +46,7 @@ class ParallelJacobiDrafter(Drafter):
     def __init__(
         self, model: GuidedDecoder, grid: TokenGrid, rows: int, window: int, lag: int
     ) -> None:
+        super().__init__()
         self.model, self.grid = model, grid
         self.rows, self.window, self.lag = rows, window, lag
 
@@ -113,6 +114,7 @@ class ParallelJacobiDrafter(Drafter):
         forced = F.pad(self.grid.forced.to(heard.device), (1, 1), value=-1)
         words = torch.where(forced >= 0, forced, heard).gather(1, places + 1)
         reach = max(map(max, lines))
+        self.before_call()
         found = self.model.extend_at(words, places, reach, seen.to(tokens.device))
         return found, [{place: n for n, place in enumerate(plan.inputs)} for plan in plans]
 

@@ -8,13 +8,13 @@ from ...engine.accept.chain import pick
 from ...engine.coins import RoundCoins
 from ...engine.draft import Context, Draft
 from ...engine.laws import Opaque
-from ...engine.protocols import Drafter
 from ...models.guided import GuidedDecoder
 from ...models.token_grid import TokenGrid
 from ..sound_laws import check_target
+from .whole_picture import WholePictureDrafter
 
 
-class ZipArDrafter(Drafter):
+class ZipArDrafter(WholePictureDrafter):
     """Draws the whole picture with the target: a row starts when the one above is `window` ahead.
 
     A call draws the next token of every row under way. A token sees the tokens in front of it that
@@ -29,6 +29,7 @@ class ZipArDrafter(Drafter):
     """
 
     def __init__(self, model: GuidedDecoder, grid: TokenGrid, window: int) -> None:
+        super().__init__()
         self.model, self.grid, self.window = model, grid, min(window, grid.stride)
 
     def start(self, context: Context) -> None:
@@ -54,6 +55,7 @@ class ZipArDrafter(Drafter):
             readable[[place for place in inputs if place >= 0]] = True
             places = torch.tensor(inputs, device=device).expand(context.rows, -1)
             words, last = tokens.gather(1, places + 1), max(inputs)
+            self.before_call()
             laws = self.model.extend_at(words, places, last, readable.to(device))  # [B, n, V]
             at = torch.tensor([inputs.index(place - 1) for place in now], device=device)
             positions = torch.tensor(now, device=device).expand(context.rows, -1)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ...errors import InputError
+from ..distinct import distinct
 from ..placement import Placement
 from ..text_encoder import encode_captions
 from ..token_grid import TokenGrid, fixed_grid
@@ -44,8 +45,9 @@ class LlamaGenImageModel:
 
     def _encoded(self, captions: list[str]) -> tuple[Tensor, Tensor]:
         clean = bool(self.network.config.clean_captions)
-        length = self.network.prefix_length
-        return encode_captions(self.tokenizer, self.text_encoder, captions, length, clean)
+        length, (told, rows) = self.network.prefix_length, distinct(captions)
+        features, mask = encode_captions(self.tokenizer, self.text_encoder, told, length, clean)
+        return features[rows], mask[rows]
 
     def uncaptioned(self, condition: Tensor) -> Tensor:
         told = condition.chunk(2)[0]
@@ -82,7 +84,7 @@ class LlamaGenClassModel(LlamaGenImageModel):
     ) -> tuple[Tensor, Tensor]:
         if negative is not None:
             raise InputError("this model is told classes: it has no negative_prompt")
-        device = self.network.output.weight.device
+        device = next(self.network.cls_embedding.parameters()).device  # others may be elsewhere
         labels = torch.tensor([[int(prompt)] for prompt in prompts], device=device)
         if guided:
             labels = self.uncaptioned(labels.repeat(2, 1))

@@ -35,7 +35,7 @@ class EmittedBlock:
 
     Attributes:
         latents: `[F, C, h, w]`.
-        frames: `[T, 3, H, W]` in [-1, 1].
+        frames: `[T, 3, H, W]` in [-1, 1]; T is 0 if nobody looks at them.
         drafted: whether it is the drafter's.
         rewards: what the frames of the drafter's block were judged by, `[T]`; `[0]` if nobody did.
     """
@@ -58,6 +58,8 @@ class VideoTarget:
         judge: rewards the frames of drafts; None: nobody judges.
         part: is told what the time goes to: "decode", "reward", "commit" and making blocks.
         making: what that is called.
+        looked_at: frames of emitted blocks are decoded as they join; if not, and nobody judges,
+            only for a snapshot, which holds the decoder's state.
 
     Attributes:
         emitted: of the last round, a block a clip.
@@ -75,13 +77,16 @@ class VideoTarget:
         judge: Judge | None = None,
         part: Part = lambda name: nullcontext(),
         making: str = "regenerate",
+        looked_at: bool = True,
     ) -> None:
         self.clips, self.vae, self.judge = clips, vae, judge
         self.part, self.making = part, making
+        self._looked_at = looked_at or judge is not None
         self.emitted: list[EmittedBlock] = []
         self.made = self.surplus = 0
         self.layers, self.reused = [0] * clips.rows, [0] * clips.rows
         self._states: list[State] = [{} for _ in range(clips.rows)]
+        self._unseen: list[list[Tensor]] = [[] for _ in range(clips.rows)]  # blocks behind it
         self._shown: list[Tensor | None] = [None] * clips.rows  # the last frame of each
         self._decoded: list[Decoded | None] = [None] * clips.rows
         self._rewards = torch.zeros(clips.rows, 0)
@@ -91,9 +96,10 @@ class VideoTarget:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of caches and decoder states."""
-        tensors = (tensor for state in self._states for tensor in state.values())
-        return self.clips.nbytes + sum(tensor.nbytes for tensor in tensors)
+        """Bytes of caches, of decoder states and of the blocks that are not decoded."""
+        states = (tensor for state in self._states for tensor in state.values())
+        unseen = (block for blocks in self._unseen for block in blocks)
+        return self.clips.nbytes + sum(tensor.nbytes for tensor in (*states, *unseen))
 
     def score(self, context: Context, draft: Draft) -> Scores:
         """Rewards of the drafted blocks' frames `[B, N, T]`; T is 0 if nobody judges."""
@@ -125,14 +131,17 @@ class VideoTarget:
         return replace(verdict, emitted=emitted, last=emitted)
 
     def commit(self, context: Context, draft: Draft, verdict: Verdict) -> None:
-        """The emitted blocks join the clips, and are decoded if they are not yet."""
+        """The emitted blocks join the clips; if somebody looks they are decoded, if not yet."""
         self.emitted = []
         for row, kept in enumerate(verdict.accepted.tolist()):
             latents = verdict.emitted[row, 0]
-            frames, self._states[row] = self._decoded[row] or self._decode(row, latents)
+            if self._looked_at:
+                frames = self._show(row, self._decoded[row] or self._decode(row, latents))
+            else:
+                frames = latents.new_empty(0, 3, 0, 0)
+                self._unseen[row].append(latents)
             with self.part("commit"):
                 self.clips.join(row, latents)
-            self._shown[row] = frames[-1].contiguous()  # as `restore` gives it back
             self.emitted.append(EmittedBlock(latents, frames, bool(kept), self._rewards[row]))
         verdict.calls, verdict.target_tokens = self.clips.taken()
         self.reused, depth = self.clips.spared(), len(self.clips.model.layers)
@@ -141,6 +150,7 @@ class VideoTarget:
 
     def snapshot(self, row: int) -> dict[str, Tensor]:
         """A clip's state for `restore`, as tensors of their own."""
+        self._catch_up(row)
         state = {f"decoder.{name}": tensor.clone() for name, tensor in self._states[row].items()}
         shown = self._shown[row]
         last = {} if shown is None else {"shown": shown.clone()}
@@ -188,7 +198,23 @@ class VideoTarget:
     def _decode(self, row: int, latents: Tensor) -> Decoded:
         """Frames of a clip's next block, and the decoder's state behind it."""
         with self.part("decode"):
-            frames, state = decode_block(
-                self.vae, latents[None].to(self.vae.dtype), self._states[row]
-            )
+            return self._decoded_block(row, latents)
+
+    def _decoded_block(self, row: int, latents: Tensor) -> Decoded:
+        frames, state = decode_block(self.vae, latents[None].to(self.vae.dtype), self._states[row])
         return frames[0], state
+
+    def _show(self, row: int, decoded: Decoded) -> Tensor:
+        """Frames of a block that joins a clip, whose decoder goes on behind it."""
+        frames, self._states[row] = decoded
+        self._shown[row] = frames[-1].contiguous()  # as `restore` gives it back
+        return frames
+
+    @torch.inference_mode()
+    def _catch_up(self, row: int) -> None:
+        """Decode the blocks of a clip that nobody has looked at, where the decoder is by now."""
+        unseen, self._unseen[row] = self._unseen[row], []
+        device = next(self.vae.parameters()).device
+        for latents in unseen:
+            self._states[row] = {name: x.to(device) for name, x in self._states[row].items()}
+            self._show(row, self._decoded_block(row, latents.to(device)))

@@ -24,12 +24,13 @@ from torch import Tensor, nn
 from ...errors import InputError, reason
 from ...files import read_object
 from ...models.bounded_init import bounded_init
+from ...models.distinct import distinct
 from ...models.embedded import embedded_folder
 from ...models.loading import cast, load_strict
 from ...models.truncation import lost_words, tell_lost
 from ...models.weights import WRAPPED, read_tensors
 from ...registry import check_name
-from ..base import Images, batches, check_pairs, distinct, to_pil
+from ..base import Images, batches, check_pairs, to_pil
 
 C = TypeVar("C", bound="OpenCLIP")
 CONFIG = "open_clip_config.json"

@@ -6,6 +6,8 @@ that of `sample_t2i.py` and `sample_c2i.py`.
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from test_checkpoints import (
@@ -174,6 +176,16 @@ def test_classes_speculate_and_are_saved(class_pipe, tmp_path, capsys):
 def test_classes_that_are_none(class_pipe, call, message):
     with pytest.raises(InputError, match=message):
         class_pipe(**call)
+
+
+def test_classes_are_where_their_embeddings_are(class_pipe):
+    """A device map leaves the network's other weights where they were, and copies them."""
+    network = copy.deepcopy(class_pipe.transformer)
+    network.output.to("meta")
+    family, grid = class_pipe.image_model(network), class_pipe.network(None, None)[1]
+    labels, mask = family.condition(["3"], None, True, grid)
+    assert labels.device == mask.device == torch.device("cpu")
+    assert family.embed(labels).shape[:2] == (2, 1)
 
 
 def test_captions_are_no_classes(tmp_path, text_folder, tiny_sizes, class_pipe):

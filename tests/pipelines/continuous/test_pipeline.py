@@ -171,6 +171,26 @@ def test_callback_and_interrupt(pipe):
     assert whole[0].any(-1).all()
 
 
+def test_what_a_callback_is_given_is_its_own(pipe):
+    """What it keeps stays, and what it edits nobody reads."""
+    kept = []
+
+    def keep(pipe, iteration, tokens, state):
+        kept.append(state["latents"])
+
+    def edit(pipe, iteration, tokens, state):
+        for name in ("latents", "positions", "drafted"):
+            state[name].zero_()
+
+    how = dict(output_type="latent", **FEW)
+    whole, *others = (
+        pipe(PROMPTS[0], generator=seeds(5), callback_on_step_end=callback, **how).images
+        for callback in (None, keep, edit)
+    )
+    assert all(torch.equal(other, whole) for other in others)
+    assert [int(latents.any(-1).sum()) for latents in kept] == [1, 4, 7, 12, 16]
+
+
 def test_weights_that_change_are_read_again(pipe):
     options = dict(output_type="latent", **FEW)
     before = pipe(PROMPTS[0], generator=seeds(2), **options).images
@@ -221,6 +241,7 @@ def test_half_precision_and_double(pipe, tmp_path):
             "temperature must be a number or None, not 'warm'",
         ),
         (dict(prompt="a star", guidance_scale=-1), "guidance_scale must be from 0"),
+        (dict(prompt="a star", guidance_scale=0), "1 switches guidance off"),
         (
             dict(prompt="a star", guidance_schedule="cosine"),
             "must be linear or constant, not 'cosine'",

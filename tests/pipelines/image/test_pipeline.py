@@ -5,8 +5,12 @@ Methods that draft on rounded weights are for float32.
 
 from __future__ import annotations
 
+import copy
+import gc
 import itertools
 import logging
+import re
+import weakref
 from types import SimpleNamespace
 
 import numpy as np
@@ -155,6 +159,19 @@ def test_networks_must_fit_together(pipe, name, field):
         ImagePipeline(**{**pipe.components, name: other})
 
 
+def test_parts_must_fit_together(pipe):
+    config = pipe.transformer.config
+    wide, many = (
+        type(pipe.transformer).from_config({**config, **change})
+        for change in (dict(caption_dim=24), dict(vocab_size=160))
+    )
+    parts = {name: pipe.components[name] for name in ("vq_model", "text_encoder", "tokenizer")}
+    with pytest.raises(InputError, match="features have 32 channels, the target reads 24"):
+        ImagePipeline(wide, **parts)
+    with pytest.raises(InputError, match="160 different tokens, the image tokenizer has 128 codes"):
+        ImagePipeline(many, **parts)
+
+
 # --- seeds ----------------------------------------------------------------------------------------
 
 
@@ -257,7 +274,22 @@ def test_negative_prompt(pipe):
         draw(pipe, PROMPTS[:2], negative_prompt=["a ring"])
 
 
-@pytest.mark.parametrize(("scale", "rows"), [(1, 2), (1.0, 2), (2, 4), (0, 4)])
+def test_a_caption_that_comes_again_is_encoded_once(pipe):
+    family, grid = pipe.image_model(pipe.transformer), pipe.network(None, None)[1]
+    encoded = []
+    hook = pipe.text_encoder.register_forward_pre_hook(
+        lambda _, args, told: encoded.append(len(told["input_ids"])), with_kwargs=True
+    )
+    told, mask = family.condition([*PROMPTS, PROMPT], ["a ring"] * 4, True, grid)
+    hook.remove()
+    assert encoded == [3, 1]
+    each = [*PROMPTS, PROMPT, *["a ring"] * 4]
+    wanted, columns = encode_captions(pipe.tokenizer, pipe.text_encoder, each, 16)
+    assert torch.allclose(told, wanted, atol=1e-12)
+    assert torch.equal(mask, columns)
+
+
+@pytest.mark.parametrize(("scale", "rows"), [(1, 2), (1.0, 2), (2, 4), (0.5, 4)])
 def test_no_guidance_no_unconditional_rows(pipe, monkeypatch, scale, rows):
     seen = []
     cache = LlamaGenDecoder.cache
@@ -366,6 +398,7 @@ def test_sizes_without_sibling(pipe):
         ({"prompt": []}, "empty"),
         ({"guidance_scale": -0.1}, "guidance_scale"),
         ({"guidance_scale": float("nan")}, "guidance_scale"),
+        ({"guidance_scale": 0}, "1 switches guidance off"),
         ({"temperature": -1}, "temperature"),
         ({"temperature": 1e-42}, "temperature"),
         ({"temperature": float("nan")}, "temperature"),
@@ -381,6 +414,30 @@ def test_arguments_out_of_range(pipe, arguments, message):
     with pytest.raises(InputError, match=message) as caught:
         draw(pipe, **arguments)
     assert "\n" not in str(caught.value)
+    if "prompt" not in arguments:  # what outputs show is not looked at before the call
+        with pytest.raises(InputError, match=re.escape(str(caught.value))):
+            pipe.check_call(SpecConfig(), **arguments)
+
+
+@pytest.mark.parametrize(
+    ("config", "call", "message"),
+    [
+        (SpecConfig("plain"), {"height": 100}, "a multiple of 8 px; not 100×100"),
+        (SpecConfig("plain"), {"height": 64}, "draws 16×16 or 32×32 px, not 64×64"),
+        (SpecConfig("drafter-only"), {"height": 16}, "the drafter draws 32×32 px, not 16×16"),
+        (SpecConfig("eagle"), {"height": 16}, "'eagle' reads the hidden states of 32 px"),
+        (SpecConfig("judge"), {"height": 16}, "'judge' reads the hidden states of 32 px"),
+        (SpecConfig("mulo-sd"), {"height": 16}, "'multiscale' draws 32 px"),
+        (SpecConfig("sjd", rule="greedy"), {}, "rule 'greedy' needs temperature 0"),
+    ],
+    ids=str,
+)
+def test_what_is_refused_is_refused_before_the_call_too(pipe, config, call, message):
+    pipe.enable_speculation(config)
+    for refused in (pipe.check_call, lambda config, **call: pipe(PROMPT, **call)):
+        with pytest.raises(InputError, match=message):
+            refused(config, **call)
+    pipe.check_call(config, temperature=0, guidance_scale=1)
 
 
 # --- captions -------------------------------------------------------------------------------------
@@ -541,6 +598,25 @@ def test_interrupt_stops_at_once(pipe, method):
     kept = torch.arange(16) < drawn[:, None]
     assert torch.equal(out.images, whole * kept)
     assert torch.equal(draw(pipe, PROMPTS, generator=seeds(1, 2, 3)), whole)  # not interrupted
+
+
+@pytest.mark.parametrize("method", ["zipar", "pjd"])
+def test_whole_pictures_are_broken_off(pipe, method, monkeypatch):
+    """As from another thread: they are drawn in one round, and nobody is asked until its end."""
+    extend, calls = GuidedDecoder.extend_at, []
+
+    def stopped(*given):
+        calls.append(1)
+        pipe.interrupt = len(calls) == 2
+        return extend(*given)
+
+    speculate(pipe, method)
+    whole = draw(pipe, PROMPTS)
+    monkeypatch.setattr(GuidedDecoder, "extend_at", stopped)
+    assert not draw(pipe, PROMPTS).any()
+    assert len(calls) == 2
+    monkeypatch.undo()
+    assert torch.equal(draw(pipe, PROMPTS), whole)
 
 
 def test_progress_bar(pipe, capsys):
@@ -835,6 +911,20 @@ def test_unedited_weights_are_arranged_once(pipe):
     decoder = pipe.decoder(pipe.transformer)
     draw(pipe)
     assert pipe.decoder(pipe.transformer) is decoder
+
+
+@pytest.mark.parametrize("moves", [True, False])
+def test_what_is_built_goes_with_its_weights(pipe, moves):
+    speculate(pipe, "eagle")
+    drawn = draw(pipe)
+    decoder = weakref.ref(pipe.decoder(pipe.transformer))
+    if moves:
+        pipe.to("cpu")
+    else:  # the head, which stays, was built on the target
+        pipe.transformer = copy.deepcopy(pipe.transformer)
+    gc.collect()
+    assert decoder() is None
+    assert torch.equal(draw(pipe), drawn)
 
 
 def test_cast(tiny_folder):

@@ -13,15 +13,18 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from torch.nn.utils.rnn import pad_sequence
 from wans import tiny_pipeline, tiny_wan
 
 from mmspec import SpecConfig, VideoPipeline
 from mmspec.errors import InputError
 from mmspec.methods import serving
 from mmspec.methods.parts.blocks import ROUTER_TAU
+from mmspec.models.text_encoder import encode_prompt
 from mmspec.models.wan.frame_router import FrameRouter
 from mmspec.models.wan.vae import decode_block
 from mmspec.models.wan.window import ContextWindow
+from mmspec.pipelines.video import components
 from mmspec.rewards.registry import load_reward
 from mmspec.rewards.router import RouterReward
 
@@ -380,6 +383,61 @@ def test_blocks_stream(pipe, tau):
     assert steps[3][3]["stats"] is out.stats
 
 
+@pytest.mark.parametrize("method", ["plain", "random-routing"])
+def test_frames_that_nobody_sees_are_not_decoded(pipe, method, monkeypatch):
+    """But for a snapshot, which is the same."""
+    pipe.enable_speculation(SpecConfig(method))
+    how = dict(prompt=PROMPTS, num_frames=21, num_inference_steps=1)
+    pipe(**how, generator=seeds(5, 6), output_type="pt")
+    wanted, decoded = pipe.snapshot(), []
+
+    def counted(*given):
+        decoded.append(1)
+        return decode_block(*given)
+
+    monkeypatch.setattr("mmspec.models.wan.target.decode_block", counted)
+    blocks = []
+    pipe(
+        **how,
+        generator=seeds(5, 6),
+        output_type="latent",
+        callback_on_block=lambda _, block: blocks.append(len(block.frames)),
+    )
+    assert (blocks, len(decoded)) == ([5, 5, 8, 8, 8, 8], 6)
+    decoded.clear()
+    out = pipe(**how, generator=seeds(5, 6), output_type="latent")
+    assert decoded == []
+    assert "decode" not in out.stats.parts
+    held = pipe.nbytes
+    for _ in range(2):
+        found = pipe.snapshot()
+        assert found.keys() == wanted.keys()
+        assert all(torch.equal(found[name], wanted[name]) for name in wanted)
+        assert len(decoded) == 6
+    assert pipe.nbytes != held
+    assert out.stats.parts.keys() <= {"regenerate", "draft", "commit"}
+
+
+def test_a_text_that_comes_again_is_encoded_once(pipe, monkeypatch):
+    found, asked = [], []
+
+    def counted(tokenizer, encoder, prompt, length):
+        asked.append(prompt)
+        return encode_prompt(tokenizer, encoder, prompt, length)
+
+    monkeypatch.setattr("mmspec.pipelines.video.components.encode_prompt", counted)
+    for untold in ("two", ["two", "two"]):
+        found.append(latents(pipe, PROMPTS, (5, 6), negative_prompt=untold, guidance_scale=2.0))
+    assert asked == [PROMPTS[0], "two", PROMPTS[1]] * 2
+    assert torch.equal(*found)
+    told = components.told(pipe.tokenizer, pipe.text_encoder, PROMPTS, ["two"] * 2, 24)
+    each = [
+        [encode_prompt(pipe.tokenizer, pipe.text_encoder, t, 24) for t in (p, "two")]
+        for p in PROMPTS
+    ]
+    assert all(map(torch.equal, told, (pad_sequence(pair, batch_first=True) for pair in each)))
+
+
 def test_several_clips_of_a_prompt(pipe):
     """As in a batch with each prompt so often."""
     how = dict(seed=(5, 6, 7, 8), guidance_scale=2.0)
@@ -642,6 +700,7 @@ def test_a_config_names_the_reward():
         (dict(timesteps=[1000 - n / 2 for n in range(1500)]), "at most 1000 steps, not 1500"),
         (dict(shift=0), "shift must be above 0"),
         (dict(guidance_scale=-1), "guidance_scale must be from 0"),
+        (dict(guidance_scale=0), "1 switches guidance off"),
         (dict(prompt=" "), "the prompt is empty"),
         (dict(num_videos_per_prompt=0), "num_videos_per_prompt must be from 1 to 1024, not 0"),
         (dict(callback_on_step_end_tensor_inputs=["noise"]), "'latents' alone, not 'noise'"),
