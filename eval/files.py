@@ -14,28 +14,29 @@ if TYPE_CHECKING:
     from PIL import Image
 
 
-_WEIGHTS = {".safetensors", ".bin", ".pt", ".pth", ".gguf", ".json"}
-_ENDS = 2**16  # bytes
+_READ = {".safetensors", ".bin", ".pt", ".pth", ".gguf", ".json", ".jinja", ".txt", ".model"}
+_PIECE, _PIECES = 2**14, 64  # bytes, and how many times as many are read of a file
 
 
 def fingerprint(path: Path) -> str:
-    """Checksum of a file, or of a folder's weights and configurations, without reading gigabytes.
+    """Checksum of a file, or of what a pipeline reads of a folder, without reading gigabytes.
 
-    Counted are names within the folder, sizes, and 64 KiB of either end of a file: a model that is
-    trained anew has another. A `training` folder, which no pipeline reads, is left out.
+    Counted are names within the folder, sizes, and 64 pieces of 16 KiB spread over each file: a
+    model that is trained on has another, surely if it is small. A `training` folder is left out.
     """
     files = [path]
     if path.is_dir():
-        within = sorted(file for file in path.rglob("*") if file.suffix in _WEIGHTS)
+        within = sorted(file for file in path.rglob("*") if file.suffix in _READ)
         files = [f for f in within if "training" not in f.relative_to(path).parts and f.is_file()]
     found = hashlib.sha256()
     for file in files:
         size = file.stat().st_size
         found.update(f"{file.relative_to(path)} {size}\n".encode())
+        step = max(_PIECE, (size - _PIECE) // (_PIECES - 1))
         with file.open("rb") as content:
-            found.update(content.read(_ENDS))
-            content.seek(max(0, size - _ENDS))
-            found.update(content.read(_ENDS))
+            for start in range(0, size, step):
+                content.seek(start)
+                found.update(content.read(_PIECE))
     return found.hexdigest()[:16]
 
 

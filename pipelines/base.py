@@ -75,7 +75,7 @@ class SpeculativePipeline(Habits, DiffusionPipeline):
         """Forget all that was built if a component is replaced: heads are built on others, too."""
         old = vars(self).get(name)
         if isinstance(old, nn.Module) and old is not value:
-            self._built.clear()
+            self._forget()
         super().__setattr__(name, value)
 
     def __init_subclass__(cls) -> None:
@@ -235,18 +235,21 @@ class SpeculativePipeline(Habits, DiffusionPipeline):
         """
         device, dtype = destination(*args, **kwargs)
         if self.hf_device_map is not None:
-            raise InputError(
-                "a device map says where this pipeline is; call reset_device_map() first"
-            )
-        self._built.clear()  # of weights where they were
-        for component in self.components.values():
-            moved(component, device, dtype)
+            told = "a device map says where this pipeline is; call reset_device_map() first"
+            raise InputError(told)
+        changed = [moved(one, device, dtype) for one in self.components.values()]
+        if any(changed):
+            self._forget()
         return self
 
     def reset_device_map(self) -> None:
         """Forget a device map: everything is on the CPU, for `.to()`."""
-        self._built.clear()
+        self._forget()
         super().reset_device_map()
+
+    def _forget(self) -> None:
+        """Let go of all that was built of weights that are gone; for subclasses to add to."""
+        self._built.clear()
 
     def _able(self, method: SpecConfig | str) -> bool:
         try:

@@ -125,13 +125,21 @@ def destination(
     return device, None if dtype is None else _dtype(dtype)
 
 
-def moved(component: Any, device: Any, dtype: torch.dtype | None) -> None:
-    """Move or cast a component in place; what has no weights stays as it is."""
+def moved(component: Any, device: Any, dtype: torch.dtype | None) -> bool:
+    """Move or cast a component in place; what has no weights stays as it is.
+
+    Returns:
+        True if its weights are others now.
+    """
+    if not isinstance(component, nn.Module):
+        return False
+    before = [x.data_ptr() for x in component.parameters()]
     if isinstance(component, ModelMixin):
         # not Diffusers' own `to`, which warns of modules that are to stay in float32: here are none
         nn.Module.to(component, device, dtype)
-    elif isinstance(component, nn.Module):
+    else:
         component.to(device, dtype)
+    return before != [x.data_ptr() for x in component.parameters()]
 
 
 def _one_dtype(

@@ -41,7 +41,7 @@ def quality_rows(
     for method, mine in samples.items():
         total = merged_stats([line for line in counts if line["method"] == method])
         row = rows[method] = counted_row(total, len(common), shared=True)
-        if all("emitted" in line for line in mine):  # earlier versions and rows of no picture
+        if all("emitted" in line for line in mine):  # calls for continuous tokens are no picture's
             emitted, calls = ([line[name] for line in mine] for name in ("emitted", "nfe"))
             row.mean_acceptance_length_ci95 = bootstrap.quotient_interval(emitted, calls)
         scores = (score for line in mine for score in line["scores"].items())

@@ -163,10 +163,10 @@ def _pair(text: str, first: Sequence[str], second: Sequence[str]) -> tuple[str, 
     for x, y in [(text, text), *ways]:
         if x in first and y in second:
             return x, y
-    x, _, y = text.partition(":")
+    *_, (x, y) = [way for way in ways if way[0] in first] or [(text, "")]
     check_name("method of the first run", x, first)
     check_name("method of the second run", y or x, second)
-    raise AssertionError("both are known")
+    return x, y or x
 
 
 def _qualities(mine: Samples, x: str, theirs: Samples, y: str) -> Iterator[dict[str, Any]]:

@@ -107,7 +107,7 @@ class Modality(ABC):
             names = [name for name in group if name not in refused]
             rows = quality_rows(judged, counts, names, job.suite.decides) if judged else {}
             if timed:
-                rows = _joined(speed_rows(timed, names), rows)
+                rows = _joined(speed_rows(timed, names), rows, others=bool(todo.quality))
             for name, row in rows.items():
                 label(job, name, row)
             found.notes += self.complete(job, folder, rows)
@@ -127,13 +127,17 @@ class Modality(ABC):
         return []
 
 
-def _joined(timed: Rows, judged: Rows) -> Rows:
-    """Rows from both measurements: what is counted is of the judged samples, which are more."""
-    counted = ("n", "nfe_per_sample", "target_tokens_per_sample")
-    length = ("mean_acceptance_length", "mean_acceptance_length_ci95")
+def _joined(timed: Rows, judged: Rows, others: bool) -> Rows:
+    """Rows from both measurements: what is counted is of the judged samples, which are more.
+
+    Args:
+        others: these are other samples than those that are timed, so an interval of either is too.
+    """
+    counted = ("n", "nfe_per_sample", "target_tokens_per_sample", "mean_acceptance_length")
+    spread = ("mean_acceptance_length_ci95",) if others else ()
     told = ("sibling_calls_per_sample", "accepted_lengths", "acceptance_by_position", "quality")
     for name, row in judged.items():
-        for what in (*counted, *length, *told):
+        for what in (*counted, *spread, *told):
             setattr(timed[name], what, getattr(row, what))
         if "reward" in row.phase_seconds:
             timed[name].phase_seconds["reward"] = row.phase_seconds["reward"]

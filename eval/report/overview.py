@@ -158,6 +158,8 @@ def _rows(part: Report) -> Iterator[Row]:
 
 
 def _name(name: str, row: MethodResult) -> str:
+    """Name of a row as `--methods` reads it, with blanks where a narrow page may break it."""
+    name = name.replace(",", ", ")
     return f"{name} ({MARKS[row.role]})" if row.role in MARKS else name
 
 

@@ -72,7 +72,7 @@ def _settings(job: Job, todo: Plan) -> dict[str, Any]:
         "device": job.device,
         "device_map": job.device_map,
         "files": job.files,
-        "weights": _weights(job),
+        **({"weights": found} if (found := _weights(job)) else {}),
         "threads": job.threads,
         "batches": list(todo.batches),
     }
@@ -106,19 +106,18 @@ class _Run:
         self._draw(samples)
         while samples < todo.most and not self._decided(samples):
             grown = round(samples * GROWTH / QUALITY_BATCH) * QUALITY_BATCH
-            more = min(todo.most, max(grown, samples + QUALITY_BATCH))
-            self.planned += (more - samples) * len(job.rows)
-            samples = more
+            samples = min(todo.most, max(grown, samples + QUALITY_BATCH))
             self._draw(samples)
 
     def _draw(self, samples: int) -> None:
         """Have so many samples of every row that is not left out."""
         rows = self._rows()
+        timed = sum(unit.samples(self.job) for unit in self.todo.speed_units())
+        self.planned = timed + samples * len(rows)
         drawn: dict[str, set[int]] = {}
         for line in self.folder.log.of("quality"):
             drawn.setdefault(line["method"], set()).add(line["index"])
-        self.done = sum(unit.samples(self.job) for unit in self.todo.speed_units())
-        self.done += sum(index < samples for own in drawn.values() for index in own)
+        self.done = timed + sum(index < samples for own in drawn.values() for index in own)
         self._work(list(quality_units(rows, samples, drawn)))
 
     def _rows(self) -> list[str]:

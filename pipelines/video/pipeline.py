@@ -137,7 +137,7 @@ class VideoPipeline(SpeculativePipeline):
             guidance_scale: classifier-free guidance s; 1: none (default: what the model was made
                 for, which of few-step models is none).
             window: which earlier blocks are read (default: the model's own); with a rolling one
-                memory does not grow with the clip.
+                memory does not grow with the clip, but for latents that are wanted alone.
             num_videos_per_prompt: clips per prompt.
             generator: one for all clips, or a list with one each; the same seed gives the same
                 clip, alone or in a batch.

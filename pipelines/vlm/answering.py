@@ -81,6 +81,10 @@ class AnsweringPipeline(SpeculativePipeline):
         super().__init__({**declared, "heads": DraftHeads(heads) if heads else None})
         self._known: dict[ResolvedConfig, SpeculativeGeneration] = {}
 
+    def _forget(self) -> None:
+        super()._forget()
+        self._known.clear()
+
     @staticmethod
     def load_heads(folder: Path, loading: Loading) -> dict[str, Any]:
         """The draft heads, the judge and the routers of a folder, unless others are given."""

@@ -320,7 +320,7 @@ def test_a_run_measures_records_and_shows_nothing_that_the_clock_denies(
     tmp_path, monkeypatch, capsys
 ):
     monkeypatch.setattr(turning, "DRAWS", 2)
-    assert main(["simulate", "--samples", "2", "-o", str(tmp_path), "--quiet"]) == 0
+    assert main(["simulate", "--samples", "4", "-o", str(tmp_path), "--quiet"]) == 0
     record = json.loads((tmp_path / "simulation.json").read_text())
     clocks = foretell(read_turns((tmp_path / "turns.json").read_text()), [UNKNOWN])
     assert {name: one.ratio for name, one in clocks.items()} == pytest.approx(

@@ -213,8 +213,8 @@ class VideoTarget:
     @torch.inference_mode()
     def _catch_up(self, row: int) -> None:
         """Decode the blocks of a clip that nobody has looked at, where the decoder is by now."""
-        unseen, self._unseen[row] = self._unseen[row], []
-        device = next(self.vae.parameters()).device
-        for latents in unseen:
+        unseen, device = self._unseen[row], next(self.vae.parameters()).device
+        while unseen:  # whatever breaks in between, the rest waits
             self._states[row] = {name: x.to(device) for name, x in self._states[row].items()}
-            self._show(row, self._decoded_block(row, latents.to(device)))
+            self._show(row, self._decoded_block(row, unseen[0].to(device)))
+            del unseen[0]

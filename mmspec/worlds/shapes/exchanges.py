@@ -118,16 +118,17 @@ def score_step(before: str, step: str, picture: Picture) -> float:
 def normalize(answer: str) -> str:
     """Lower case, without punctuation, articles and the like, numbers as digits, one word for a
     thing. A number keeps its minus."""
-    words = re.findall(r"(?<!\w)-\d\w*|\w+", answer.lower().replace("\N{MINUS SIGN}", "-"))
-    return " ".join(_WORDS.get(word, word) for word in words if word not in _FILLERS)
+    return " ".join(_WORDS.get(word, word) for word in _words(answer) if word not in _FILLERS)
+
+
+def _words(answer: str) -> list[str]:
+    return re.findall(r"(?<!\w)-\d\w*|\w+", answer.lower().replace("\N{MINUS SIGN}", "-"))
 
 
 def is_correct(answer: str, truth: str) -> bool:
-    """Test whether the two are equal once normalized; a truth that leaves nothing, as it is."""
+    """Test whether the two are equal once normalized; of a truth that leaves nothing, all words."""
     wanted = normalize(truth)
-    if not wanted:
-        return answer.strip().lower() == truth.strip().lower()
-    return normalize(answer) == wanted
+    return normalize(answer) == wanted if wanted else _words(answer) == _words(truth)
 
 
 def accuracy_by_kind(graded: Iterable[tuple[str, bool]]) -> dict[str, float]:

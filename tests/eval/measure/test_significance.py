@@ -213,10 +213,13 @@ def test_names_may_hold_colons(tmp_path):
         "plain:again": ("plain:again", "plain:again"),
         "plain:plain:again": ("plain", "plain:again"),
         "plain:again:plain": ("plain:again", "plain"),
+        "plain:": ("plain", "plain"),
         "draft[rule=mine:Rule]:plain": ("draft[rule=mine:Rule]", "plain"),
     }.items():
         (row,) = compare_reports(run, run, text)
         assert (row["method_a"], row["method_b"]) == pair
+    with pytest.raises(InputError, match="unknown method of the second run 'nope'"):
+        compare_reports(run, run, "draft[rule=mine:Rule]:nope")
 
 
 def test_what_is_not_compared_is_said(tmp_path, capsys):

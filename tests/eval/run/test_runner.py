@@ -187,8 +187,8 @@ def test_other_weights_are_other_settings(job, finished, tmp_path):
     assert found["weights"] == {"model": before}
 
 
-def test_a_figure_that_no_sample_has_decides_nothing(job, tmp_path, monkeypatch):
-    """More samples would not have it either."""
+def test_where_no_sample_has_a_figure_no_more_are_drawn(job, tmp_path, monkeypatch):
+    """They would not have it either."""
     rows = {"plain": MethodResult("exact", 1, 1.0, 1.0, 1.0, [], {})}
     monkeypatch.setattr("mmspec.eval.run.runner.quality_rows", lambda *_: rows)
     folder = SimpleNamespace(log=SampleLog(tmp_path / "samples.jsonl"))

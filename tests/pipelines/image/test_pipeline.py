@@ -918,13 +918,15 @@ def test_what_is_built_goes_with_its_weights(pipe, moves):
     speculate(pipe, "eagle")
     drawn = draw(pipe)
     decoder = weakref.ref(pipe.decoder(pipe.transformer))
+    pipe.to("cpu")  # where it is
+    assert decoder() is pipe.decoder(pipe.transformer)
     if moves:
-        pipe.to("cpu")
+        pipe.to(torch.float32)
     else:  # the head, which stays, was built on the target
         pipe.transformer = copy.deepcopy(pipe.transformer)
     gc.collect()
     assert decoder() is None
-    assert torch.equal(draw(pipe), drawn)
+    assert moves or torch.equal(draw(pipe), drawn)
 
 
 def test_cast(tiny_folder):

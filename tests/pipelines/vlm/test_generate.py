@@ -141,10 +141,11 @@ PLAINLY: dict[tuple[int, str], tuple[object, ...]] = {}
 
 def written_plainly(model, asked):
     """What transformers writes without us; greedy answers are asked for by many methods."""
-    if asked["do_sample"]:
+    if asked["do_sample"] or "inputs_embeds" in asked:
         return model.generate(**asked)
     settings = model.config.to_json_string(), model.generation_config.to_json_string()
-    key = id(model), repr((asked, settings))
+    version = sum(weight._version for weight in model.parameters())
+    key = id(model), repr((asked, settings, version))
     if key not in PLAINLY:
         PLAINLY[key] = (
             model,
