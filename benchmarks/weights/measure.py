@@ -1,4 +1,4 @@
-"""Cost and distance of every form that a target's weights are rounded to.
+"""Cost and distance of every form that weights are rounded to.
 
 The distances are between the laws of the rounded and the unrounded target, at every token of the
 unrounded one's own outputs, drawn at temperature 1: total variation, and how often the likeliest
@@ -78,8 +78,7 @@ def measure_weights(subject: Subject, samples: int, model: str, kind: str) -> We
         samples: prompts, each decoded once with each form.
         model, kind: see `WeightsRecord`.
     """
-    answering = [name for name in WEIGHTS.names() if WEIGHTS.get(name).answers]
-    forms: dict[str, str | None] = {AS_STORED: None, **{name: name for name in answering}}
+    forms: dict[str, str | None] = {AS_STORED: None, **{n: n for n in WEIGHTS.names()}}
     count = sum(layer.weight.numel() for layer in subject.linears)
     stored = {name: form and (WEIGHTS.get(form).inside or form) for name, form in forms.items()}
     bits = {name: 32 if form is None else WEIGHTS.get(form).bits for name, form in stored.items()}

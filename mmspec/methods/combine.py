@@ -161,12 +161,6 @@ def _check_head(config: ResolvedConfig) -> None:
             f"target_weights rounds the target where it answers, and with method {config.method!r} "
             "another does; leave it out"
         )
-    if config.weights is not None and not registry.WEIGHTS.get(config.weights).answers:
-        able = [name for name, part in registry.parts("weights").items() if part.answers]
-        raise InputError(
-            f"weights {config.weights!r} are for drafts alone, and here they would answer: use "
-            f"{either(able)}, or load the model in a dtype of fewer bits"
-        )
     own, target = config.draft_weights, config.config.target_weights
     if config.rounds and own is not None and target is not None:
         bits = [registry.WEIGHTS.get(name).bits for name in (own, target)]

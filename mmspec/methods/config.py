@@ -50,9 +50,8 @@ class SpecConfig:
             as "speckv". The output stays exact.
         target_cache: the same for the target's cache: lossy, whatever the rule.
         draft_weights: how weights of what drafts, a draft model or a copy of the target, are
-            rounded, on a processor: "float16", "bfloat16" or "int8". The output stays exact.
-        target_weights: "float16" or "int8", for the target: exact is then exact for the rounded
-            target.
+            rounded, on a processor: "float16" or "int8". The output stays exact.
+        target_weights: the same for the target: exact is then exact for the rounded target.
         options: of these parts, such as `window=32`: `mmspec ls options` tells of each, and of its
             range. `draft_keep` and `target_keep` are the share of a picture's tokens that a
             compressor leaves; None: it chooses itself, which "prumerge" can. `draft_cache_keep`

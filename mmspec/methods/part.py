@@ -288,15 +288,10 @@ class Weights(Part):
     Attributes:
         bits: of a weight.
         inside: the form whose numbers hold them, as many bytes as those have; "": none.
-        answers: a target may run on them, for a row gets the same result whatever rows are beside
-            it. Others are for drafts alone.
-        fbgemm: they are multiplied by FBGEMM, which not every processor has.
     """
 
     bits: int = 32
     inside: str = ""
-    answers: bool = True
-    fbgemm: bool = True
     kind: ClassVar[str] = "weights"
     home: ClassVar[str] = "mmspec.models"
 

@@ -1,8 +1,7 @@
 """Linear maps over rounded weights, for processors: a half or a quarter of the bytes to read.
 
-A call for few rows waits for its weights, so fewer bytes are less time. All but `BrainLinear` give
-a row the same result whatever rows are beside it: a target may run on them, for drafted tokens must
-not change what is said of others.
+A call for few rows waits for its weights, so fewer bytes are less time. Both kinds give a row the
+same result whatever rows are beside it; drafted tokens must not change what is said of others.
 """
 
 from __future__ import annotations
@@ -41,25 +40,6 @@ class HalfLinear:
         """`x [..., in]` to `[..., out]`, plus `bias [out]` if there is one."""
         out = torch.ops.quantized.linear_dynamic_fp16(_rows(x), self.packed)
         return _shaped(out, x, bias)
-
-
-class BrainLinear:
-    """`x @ weightᵀ` over weights, inputs and outputs rounded to bfloat16, sums in float32.
-
-    As fast as int8 on processors with instructions for it, many rows for the price of one, and
-    nearer to the weights; slow on others. Sums are rounded to bfloat16, and their order depends on
-    the number of rows, so that a row may differ in its last bit of eight.
-
-    Args:
-        weight: `[out, in]`, float32, on the processor.
-    """
-
-    def __init__(self, weight: Tensor) -> None:
-        self.map = RowLinear(weight.bfloat16())
-
-    def __call__(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
-        """`x [..., in]` to `[..., out]`, plus `bias [out]` if there is one."""
-        return _shaped(self.map(_rows(x).bfloat16()).to(x.dtype), x, bias)
 
 
 class Int8Linear:
@@ -188,7 +168,7 @@ def check_rounding(weights: str, weight: Tensor) -> None:
             f"weights {weights!r} are for models in float32 on the processor, and this one is in "
             f"{kind} on {weight.device.type}; load it so, or leave the weights as they are"
         )
-    if registry.WEIGHTS.get(weights).fbgemm and "fbgemm" not in _engines():
+    if "fbgemm" not in _engines():
         raise InputError(
             f"weights {weights!r} need a torch with FBGEMM, which this processor has not; leave "
             "them as they are"

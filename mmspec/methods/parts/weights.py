@@ -13,15 +13,6 @@ PARTS = (
         bits=16,
     ),
     Weights(
-        "bfloat16",
-        ".rounded:BrainLinear",
-        "weights, inputs and outputs in bfloat16, for drafts on processors that multiply in it",
-        paper="Kalamkar et al. 2019",
-        bits=16,
-        answers=False,
-        fbgemm=False,
-    ),
-    Weights(
         "int8",
         ".rounded:Int8Linear",
         "weights and inputs in eight bits, a scale an output and a scale a row",
