@@ -241,7 +241,10 @@ def test_a_run_is_extended_without_drawing_anything_again(job, finished, tmp_pat
     run_suite(job, replace(WHOLE, quality=10, most=10, limited=True), tmp_path)
     report = Report.read(tmp_path)
     assert (report.methods["sjd"].n, report.for_reporting) == (10, False)
+    whole = Report.read(finished)
+    assert report.target_entropy != pytest.approx(whole.target_entropy)  # of ten samples
     run_suite(job, WHOLE, tmp_path)
+    assert Report.read(tmp_path).target_entropy == pytest.approx(whole.target_entropy)
     lines = [json.loads(line) for line in (tmp_path / "samples.jsonl").read_text().splitlines()]
     judged = [(x["method"], x["index"]) for x in lines if x["kind"] == "quality"]
     assert len(judged) == len(set(judged)) == 3 * 30
