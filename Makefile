@@ -56,16 +56,19 @@ integrations: $(READY)
 mutants: $(READY)
 	@$(BIN)/python tests/mutants.py
 
-# an environment of its own: the package wants older versions of others
+# an environment of its own, since the package wants older versions of others; what suits it is the
+# first one's
+SITE = import sysconfig; print(sysconfig.get_path("purelib"))
 speculators:
 	@$(PYTHON) -m venv .venv-speculators
-	@.venv-speculators/bin/python -m pip install --editable . 'speculators==0.9.*' pytest
+	@$(BIN)/python -c '$(SITE)' > "$$(.venv-speculators/bin/python -c '$(SITE)')/first.pth"
+	@.venv-speculators/bin/python -m pip install --editable . 'speculators==0.9.*'
 	@.venv-speculators/bin/python -m pytest -m speculators tests/models/heads/formats
 
 # what they need beside the package
 demo: .venv/.with-demo
 docs: .venv/.with-docs
-test dist integrations mutants: .venv/.with-eval,train,demo,serve,docs,dev
+test dist integrations mutants speculators: .venv/.with-eval,train,demo,serve,docs,dev
 
 .venv/.with-%: $(READY)
 	@$(BIN)/python -m pip install --editable '.[$*]'

@@ -13,6 +13,8 @@ import pytest
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # each of the processes has a core of its own
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Ray's workers give way to other processes, of which the tests have many
+os.environ.setdefault("RAY_worker_niceness", "0")
 
 # for `forked`, `fresh`, `machines`, `mutants`, `packed_rows`, `rounding`, `serving`, `toys`,
 # `visits`, `vlms` and `windows`, under importmode=importlib

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -83,11 +83,13 @@ def score_given(
     """
     check_weights(given.weights)
     check_background(given.background)
+    scorer = _scorer(suite)
+    _check_read(suite, given)
     if (out / "run.json").exists():
         raise InputError(f"{out} holds a run of a pipeline; choose another folder")
     with locked(out):
         lines: list[Line] = []
-        scores = _scorer(suite)(suite, given, lines.append, progress)
+        scores = scorer(suite, given, lines.append, progress)
         record = {
             "suite": suite.name,
             "command": shlex.join(command),
@@ -129,6 +131,15 @@ def mean_with_interval(
     if means.fewest >= FEWEST_CLUSTERS:
         out["ci95"] = means.interval(array, span)
     return out
+
+
+def _check_read(suite: Suite, given: Given) -> None:
+    """Raise an `InputError` if a file or choice is given that no metric of the suite reads."""
+    read = {"weights", "device"}.union(*(metric.needs + metric.takes for metric in suite.declared))
+    for option in fields(Given):
+        if option.name not in read and getattr(given, option.name) != option.default:
+            named = " and ".join(metric.name for metric in suite.declared)
+            raise InputError(f"--{option.name} is nothing that {named} reads; leave it out")
 
 
 def _scorer(suite: Suite) -> Any:

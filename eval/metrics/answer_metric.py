@@ -106,6 +106,7 @@ class AnswerBenchmark(Metric):
     ids: str
     parquet: bool = False
     needs: tuple[str, ...] = ("questions", "predictions")
+    takes: tuple[str, ...] = ("partial",)
     bounds: tuple[float, float] = (0, 1)
 
     def read(self, given: Given) -> list[BenchmarkQuestion]:

@@ -37,6 +37,7 @@ class Metric:
         name: as suites, `--metrics` and reports call it.
         summary: what it says, in a few words.
         needs: of the user's data, options of `mmspec eval run`.
+        takes: those that it reads besides, where they are given.
         weights: what the paths of the published networks that it needs lead to, by the name that
             `--weights` calls them; embedded ones are not among them.
         judged: the suite's judge scores, and its networks are needed.
@@ -58,6 +59,7 @@ class Metric:
     name: str
     summary: str
     needs: tuple[str, ...] = ()
+    takes: tuple[str, ...] = ()
     weights: Mapping[str, str] = field(default_factory=dict)
     judged: bool = False
     larger_is_better: bool = True
@@ -95,6 +97,7 @@ class PictureMetric(Metric):
 
     sources = ("images",)
 
+    takes: tuple[str, ...] = ("background",)
     picture_scorer: Callable[[Job], PictureScorer]
 
 
@@ -118,6 +121,7 @@ class FolderMetric(Metric, ABC):
     scorer = "mmspec.eval.measure.image_sets:score_images"
     sources = ("images",)
 
+    takes: tuple[str, ...] = ("background",)
     network: str
 
     @abstractmethod
@@ -140,4 +144,5 @@ class VideoMetric(Metric):
     sources = ("videos",)
 
     needs: tuple[str, ...] = ("videos", "prompts")
+    takes: tuple[str, ...] = ("background",)
     video_scorer: Callable[[Given], VideoScorer]

@@ -113,6 +113,8 @@ def vqa_accuracy(
 class Vqav2Benchmark(AnswerBenchmark):
     """A benchmark whose answers lie in a file of their own; see `AnswerBenchmark`."""
 
+    takes: tuple[str, ...] = ("annotations", "partial")
+
     def read(self, given: Given) -> list[BenchmarkQuestion]:
         from ..data.answers import read_vqav2
 

@@ -122,4 +122,9 @@ def check_files(job: Job) -> None:
             raise InputError(f"no {path} ({name} should be {needed[name]})")
     check_weights(set(job.files) - {"prompts", "reference"})
     if "reference" in job.files:
+        if not any("reference" in metric.needs for metric in job.suite.declared):
+            raise InputError(
+                f"--reference is nothing that suite {job.suite.name} reads: no metric of it "
+                "compares with real pictures; leave it out"
+            )
         read_images(job.files["reference"])

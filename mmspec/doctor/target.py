@@ -18,6 +18,7 @@ from ..errors import InputError, reason
 from ..files import read_object
 from ..models.embedded import MODELS, readable
 from ..models.loading import load_component
+from ..models.tokenizer_folder import load_words
 from ..models.transformers.probe import probed
 from ..models.transformers.prompt_inputs import process_questions
 from ..models.transformers.prompted import DECODERS, EncodedPrompt, PromptedDecoder
@@ -214,6 +215,8 @@ def _tokenizer(folder: Path) -> Any:
     if not any((folder / name).exists() for name in ("tokenizer.json", "tokenizer_config.json")):
         return None
     try:
-        return AutoTokenizer.from_pretrained(folder)
+        return load_words(AutoTokenizer, folder)
+    except InputError:
+        raise
     except Exception as error:  # the library raises what its parsers raise
         raise InputError(f"{folder}: its tokenizer can't be read: {reason(error)}") from error

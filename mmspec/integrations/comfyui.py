@@ -185,7 +185,8 @@ class AskAboutPicture:
 
     def ask(self, model: Wired, image: Tensor, question: str, max_tokens: int) -> dict[str, Any]:
         pipe = model.ready("vlm")
-        pictures = [(one * 255).round().to(torch.uint8).cpu().numpy() for one in image]
+        bytes_ = (image.clamp(0, 1) * 255).round().to(torch.uint8).cpu()  # some nodes overshoot
+        pictures = [one.numpy() for one in bytes_]
         out = pipe(question, pictures, max_new_tokens=max_tokens, callback_on_step_end=_watched())
         answer, took = out.text[0], _took(out.stats)
         return {"ui": {"text": [answer, took]}, "result": (answer, took)}

@@ -11,15 +11,14 @@ from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from .. import __version__
 from ..errors import InputError
-from ..methods import SpecConfig
+from ..methods import SpecConfig, config_of
 from ..models.heads.loading import load_head
 from ..pipelines.arguments import check_value, checked
 from ..pipelines.vlm.beside import Beside
-from ..pipelines.vlm.generate import SpeculativeGeneration
+from ..pipelines.vlm.generate import KEPT, SpeculativeGeneration
 from .assisted import assisted_method
 from .exported import REQUIRED, write_folder
 
-_KEPT = "_mmspec_generation"  # the model's attribute that the last one is kept in
 _NAMED = {*inspect.signature(GenerationMixin.generate).parameters}
 
 
@@ -76,6 +75,9 @@ that import the installed package. Arguments of `generate` mean what they always
 - `speculation=` names any other method, with its settings: `"dynamic-tree[tree_nodes=24]"`.
 - `draft_head=` is the folder or hub id of a draft head for this model.
 
+The model keeps what a call learned, and its draft model or head, for the next one;
+`mmspec.disable_speculation(model)` lets go of them.
+
 Nothing given, drafts are copied from the text in front. What a call took is in
 `model.speculation_stats` afterwards. What can't be honoured is refused in one line.
 """
@@ -111,7 +113,9 @@ def generate(
     given = {name: value for name, value in arguments.items() if name not in idle}
     speculation = assisted_method(speculation, assistant_model, given)
     check_value("tokenizer", given.get("tokenizer"), PreTrainedTokenizerBase | None)
-    words = None, None
+    words: tuple[Any, Any] = (None, None)
+    if speculation is not None and config_of(speculation).resolve("vlm").rule.routes:
+        words = given.get("tokenizer"), None  # it looks for the ends of sentences
     if assistant_tokenizer is not None:
         if given.get("tokenizer") is None:
             raise InputError("assistant_tokenizer needs tokenizer= beside it")
@@ -120,9 +124,10 @@ def generate(
         given.pop("tokenizer", None)
     head = None if draft_head is None else str(draft_head)
     parts = str(speculation), id(assistant_model), head, tuple(map(id, words))
-    kept = vars(model).setdefault(_KEPT, _Kept())
+    kept = vars(model).setdefault(KEPT, _Kept())
     if kept.parts != parts:
-        loaded = None if head is None else load_head(head)
+        asked = None if speculation is None else config_of(speculation).method
+        loaded = None if head is None else load_head(head, kind="msd" if asked == "msd" else None)
         beside = Beside(assistant_model, loaded, words)
         kept.generation = SpeculativeGeneration(model, speculation, beside)
         kept.parts = parts

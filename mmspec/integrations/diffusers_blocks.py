@@ -170,6 +170,7 @@ class SpeculativeGlmImagePriorStep(ModularPipelineBlocks):
     """
 
     model_name = "glm-image"
+    _asked: Any = None  # what a caller had it speculate by, not what the model did before
 
     @property
     def description(self) -> str:
@@ -211,8 +212,13 @@ class SpeculativeGlmImagePriorStep(ModularPipelineBlocks):
         model = _loaded(components, "vision_language_encoder")
         _loaded(components, "processor")
         now, asked = speculation_of(model), block.speculation
-        if now is None or (asked is not None and now.config.config != config_of(asked)):
+        if asked is None:
+            other = now is self._asked
+        else:
+            other = now is None or now.config.config != config_of(asked)
+        if now is None or other:
             enable_speculation(model, asked)
+            self._asked = None if asked is None else speculation_of(model)
         glm = GlmImagePipeline(None, components.processor, None, model, None, None, None)
         count = 1 if isinstance(block.prompt, str) else len(block.prompt)
         made = glm.generate_prior_tokens(

@@ -16,6 +16,7 @@ from transformers.utils import logging
 from ..errors import InputError, reason
 from ..files import read_object
 from .bounded_init import bounded_init, build_empty, check_layers
+from .tokenizer_folder import load_words
 from .weights import check_regular, read_heads, read_tensors
 
 M = TypeVar("M", bound=nn.Module)
@@ -51,8 +52,19 @@ def cast(model: M, dtype: torch.dtype) -> M:
     return nn.Module.to(model, dtype).eval()
 
 
-def load_component(kind: Any, folder: Path, dtype: torch.dtype, variant: str | None = None) -> Any:
-    """Load a component of a pipeline folder: a network of ours or a class of transformers."""
+def load_component(
+    kind: Any,
+    folder: Path,
+    dtype: torch.dtype,
+    variant: str | None = None,
+    family: str | None = None,
+) -> Any:
+    """Load a component of a pipeline folder: a network of ours or a class of transformers.
+
+    Args:
+        variant: of the weights' files, such as "fp16"; None: those without.
+        family: of a tokenizer, see `load_words`.
+    """
     if issubclass(kind, ModelMixin):
         return load_model(kind, folder, dtype, variant)
     if not folder.is_dir():
@@ -64,7 +76,7 @@ def load_component(kind: Any, folder: Path, dtype: torch.dtype, variant: str | N
     logging.set_verbosity_error()  # what does not fit is reported below
     try:
         if not issubclass(kind, PreTrainedModel):
-            return kind.from_pretrained(folder)
+            return load_words(kind, folder, family)
         heads = read_heads(weight_files(folder, TRANSFORMERS, variant))
         check_layers(read_object(folder / "config.json"), heads, folder / "config.json")
         how = dict(dtype=dtype, variant=variant, use_safetensors=True, output_loading_info=True)
@@ -84,7 +96,7 @@ def load_component(kind: Any, folder: Path, dtype: torch.dtype, variant: str | N
         for name, value in model.state_dict().items()
         if name in heads and value.is_floating_point() and heads[name].whole
     ]
-    _refuse_misfits(folder, kind.__name__, missing, unexpected, other_shapes, whole)
+    refuse_misfits(folder, kind.__name__, missing, unexpected, other_shapes, whole)
     return model.eval()
 
 
@@ -118,7 +130,7 @@ def check_tensors(
     Whole numbers where `expected` has others don't fit either: they are of a quantized model.
     """
     both = [(key, weights[key], value) for key, value in expected.items() if key in weights]
-    _refuse_misfits(
+    refuse_misfits(
         source,
         name,
         [key for key in expected if key not in weights],
@@ -128,14 +140,22 @@ def check_tensors(
     )
 
 
-def _refuse_misfits(
+def refuse_misfits(
     source: str | Path,
     name: str,
     missing: Iterable[str],
     unexpected: Iterable[str],
     other_shapes: Iterable[tuple[str, Iterable[int], Iterable[int]]],
-    whole: Iterable[tuple[str, object]],
+    whole: Iterable[tuple[str, object]] = (),
 ) -> None:
+    """Raise an `InputError` that names the first of the tensors that do not fit a model.
+
+    Args:
+        source: of the weights, and the model's `name`.
+        missing, unexpected: names of tensors.
+        other_shapes: names with the shapes that are found and wanted.
+        whole: names with dtypes of tensors that hold whole numbers where floats are wanted.
+    """
     problems = [f"missing tensor {key}" for key in missing]
     problems += [f"unexpected tensor {key}" for key in unexpected]
     problems += [

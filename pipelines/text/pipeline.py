@@ -14,8 +14,9 @@ from ...errors import InputError
 from ...models.heads.judge import JudgeHead
 from ...models.heads.published.head import PublishedHead
 from ...models.heads.step_router import StepRouter
+from ...models.tokenizer_folder import TOKENIZER
 from ...models.transformers.gguf import SUFFIX, load_gguf
-from ...models.transformers.text_folder import TOKENIZER, load_text
+from ...models.transformers.text_folder import load_text
 from ...models.transformers.text_inputs import process_texts
 from ..arguments import checked, is_chat
 from ..base import OnStep

@@ -91,7 +91,9 @@ class AnsweringPipeline(SpeculativePipeline):
         found: dict[str, Any] = {}
         if "heads" not in loading.parts:
             homes = sorted(path.parent for path in folder.glob("heads/*/config.json"))
-            found["heads"] = {home.name: load_head(home, loading.dtype) for home in homes}
+            # whose files do not say it
+            kinds = {home: "msd" if home.name == "msd" else None for home in homes}
+            found["heads"] = {h.name: load_head(h, loading.dtype, kinds[h]) for h in homes}
         beside = {"judge": load_judge, **dict.fromkeys(ROUTERS, load_router)}
         for name, load in beside.items():
             if name not in loading.parts and (folder / name).is_dir():

@@ -54,6 +54,7 @@ from .request import Listener, Request, TokenStream
 from .sized_calls import sized
 
 # a cache in transformers' outputs, by the name that it has there
+KEPT = "_mmspec_generation"  # where a model keeps what calls by `custom_generate` learned
 _CACHE = next(n for n in CACHE_NAMES if n in GenerateDecoderOnlyOutput.__dataclass_fields__)
 
 
@@ -114,7 +115,12 @@ def enable_speculation(
 
 @checked
 def disable_speculation(model: PreTrainedModel) -> None:
-    """Put back the `generate` that the model had; one that does not speculate stays as it is."""
+    """Put back the `generate` that the model had; one that does not speculate stays as it is.
+
+    What calls by `custom_generate` keep on the model goes, too: its draft model or head.
+    """
+    if vars(model).pop(KEPT, None) is not None:
+        vars(model).pop("speculation_stats", None)
     if (speculation := speculation_of(model)) is not None:
         del vars(model)["generate"]
         vars(model).pop("speculation_stats", None)

@@ -17,8 +17,9 @@ from ...errors import InputError
 from ...models.heads.judge import JudgeHead
 from ...models.heads.published.head import PublishedHead
 from ...models.heads.step_router import StepRouter
+from ...models.tokenizer_folder import TOKENIZER
 from ...models.transformers.prompt_inputs import Question, process_questions
-from ...models.transformers.text_folder import TOKENIZER, is_text, load_text
+from ...models.transformers.text_folder import is_text, load_text
 from ...models.transformers.vlm_folder import check_family, load_vlm
 from ...picture import BACKGROUND, open_picture
 from ..arguments import checked, is_chat

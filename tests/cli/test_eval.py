@@ -165,6 +165,7 @@ def test_validate(run, tmp_path, refused):
         (["--workers", "2"], ["--executor ray"]),
         (["--metrics", "genval"], ["did you mean 'geneval'"]),
         (["--metrics", "fid"], ["--reference FOLDER"]),
+        (["--reference", "."], ["--reference is nothing that suite", "leave it out"]),
         (["--prompts", "nothing.jsonl"], ["nothing.jsonl"]),
         (["--weights", "clip"], ["NAME=PATH"]),
     ],
@@ -181,6 +182,10 @@ def test_eval_refuses(evaluate, tmp_path, options, parts, refused):
         ("vqav2", ["--limit", 3], "--limit is for outputs that a pipeline makes"),
         ("vqav2", ["--methods", "plain"], "--methods is for outputs that a pipeline makes"),
         ("vqav2", ["--model", "embedded-vlm"], "--model is for outputs that a pipeline makes"),
+        ("vqav2", ["--captions", "c.jsonl"], "--captions is nothing that vqav2 reads"),
+        ("chartqa", ["--annotations", "a.json"], "--annotations is nothing that chartqa reads"),
+        ("chartqa", ["--background", "black"], "--background is nothing that chartqa reads"),
+        ("image-folders", ["--metrics", "fid"], "--questions is nothing that fid reads"),
         ("vlm-questions", [], "--questions is for files that are scored"),
     ],
 )

@@ -162,6 +162,7 @@ def test_joint_law_of_the_whole_loop(gamma, limit, rule):
         lambda: AheadDrafter(TableModel(model)),
         rule(),
         ConstantLength(gamma),
+        at_once=1,
     )
     assert distance(law, target.joint(limit)) < EXACT
 
@@ -174,6 +175,7 @@ def test_joint_law_with_three_tokens_an_end_and_a_changing_length():
         lambda: AheadDrafter(TableModel(model)),
         length=HeuristicLength(1, 3),
         eos=1,
+        at_once=1,
     )
     assert distance(law, target.joint(4, eos=1)) < EXACT
 
@@ -373,6 +375,9 @@ def test_laws_that_are_none_do_not_change_the_law(broken):
 
     target = Table(2, 344)
     law = whole_loop(
-        4, TableTarget(target), lambda: GuardedDrafter(AheadDrafter(Holed(Table(2, 186))), 2, 8)
+        4,
+        TableTarget(target),
+        lambda: GuardedDrafter(AheadDrafter(Holed(Table(2, 186))), 2, 8),
+        at_once=1,
     )
     assert distance(law, target.joint(4)) < EXACT

@@ -86,7 +86,7 @@ def test_joint_law_of_the_whole_loop(kind, rule):
     target = Table(words.vocab, 40)
     for known in ((), range(words.letters, words.vocab)):
         made = partial(words.drafter, Table(words.letters, 344), most, known)
-        law = whole_loop(3, TableTarget(target), made, rule(), ConstantLength(2))
+        law = whole_loop(3, TableTarget(target), made, rule(), ConstantLength(2), at_once=1)
         assert distance(law, target.joint(3)) < EXACT
 
 
@@ -300,7 +300,7 @@ def test_the_length_of_specdec_leaves_the_law():
     target = Table(words.vocab, 40)
     length = SpecDecLength(3, 0.5)
     made = partial(words.drafter, Table(2, 344), 9, range(2, words.vocab), more=length.more)
-    law = whole_loop(3, TableTarget(target), made, TokenRule(), length)
+    law = whole_loop(3, TableTarget(target), made, TokenRule(), length, at_once=1)
     assert distance(law, target.joint(3)) < EXACT
 
 

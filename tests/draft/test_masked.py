@@ -118,6 +118,7 @@ def test_joint_law_of_paths(vocab, ahead, limit, warp):
             ),
             RecursiveRule(),
             length=ConstantLength(ahead),
+            at_once=1,
         )
         assert distance(law, target.joint(limit)) < EXACT
 
@@ -428,7 +429,11 @@ def test_joint_law_over_a_network(form, way):
     for name, value in form.items():
         setattr(model.config, name, value)
     law = whole_loop(
-        3, TableTarget(other), lambda: way(GuidedDecoder(*again))[0], way(GuidedDecoder(*again))[1]
+        3,
+        TableTarget(other),
+        lambda: way(GuidedDecoder(*again))[0],
+        way(GuidedDecoder(*again))[1],
+        at_once=1,
     )
     assert distance(law, other.joint(3)) < EXACT
 

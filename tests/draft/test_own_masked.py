@@ -106,11 +106,12 @@ def test_blocks_over_the_targets_cache_are_those_over_their_own():
 
 
 def enumerated(model, make, limit, ahead, rule=None):
-    guided = target(model, limit=limit, prompt=SHORT)
+    def both(rows):
+        guided = target(model, [0] * rows, limit, SHORT)
+        return TokenTarget(guided), make(guided)
+
     with torch.inference_mode():
-        return whole_loop(
-            limit, TokenTarget(guided), lambda: make(guided), rule, ConstantLength(ahead)
-        )
+        return whole_loop(limit, both, None, rule, ConstantLength(ahead))
 
 
 @pytest.mark.parametrize("how", ["drawn", "top"])
@@ -130,12 +131,9 @@ def test_joint_law_of_trees():
     del small.config.mask_token_id
 
     def tree(guided):
-        return TreeDrafter(target_of(small), (2, 1), "top")
-
-    def target_of(other):
-        made = target(other, limit=3, prompt=SHORT)
+        made = target(small, [0] * guided.running.rows, 3, SHORT)
         made.drafts = True
-        return made
+        return TreeDrafter(made, (2, 1), "top")
 
     law = enumerated(model, tree, 3, 2, RecursiveRule())
     with torch.inference_mode():
@@ -148,7 +146,9 @@ class Released(OwnBlockDrafter):
     def propose(self, context, budget, coins):
         draft = super().propose(context, budget, coins)
         if draft.nodes:
-            law = self.model.model.read(context.tokens, context.base, [context.base[0] - 1])
+            law = self.model.model.read(
+                context.tokens, context.base, [base - 1 for base in context.base]
+            )
             draft.law = Categorical(law[:, : draft.nodes])
         return draft
 

@@ -40,6 +40,7 @@ def test_joint_law_of_three_levels(inner, vocab, limit, ahead):
         TableTarget(target),
         lambda: NestedDrafter(TableTarget(middle), INNER[inner](vocab), 2),
         length=ConstantLength(ahead),
+        at_once=1,
     )
     assert distance(law, target.joint(limit)) < EXACT
 

@@ -35,16 +35,14 @@ from mmspec.models.target import TokenTarget
 
 def routed(model, router, size, limit, ahead=None, how="drawn", confidence=0.5):
     """The enumerated law of whole outputs."""
-    guided = target(model, limit=limit, prompt=SHORT)
     rule = RoutedRule(router, confidence)
+
+    def both(rows):
+        guided = target(model, [0] * rows, limit, SHORT)
+        return TokenTarget(guided), own_chain(guided, size, how, rule)
+
     with torch.inference_mode():
-        return whole_loop(
-            limit,
-            TokenTarget(guided),
-            lambda: own_chain(guided, size, how, rule),
-            rule,
-            ConstantLength(ahead or size),
-        )
+        return whole_loop(limit, both, None, rule, ConstantLength(ahead or size), at_once=1)
 
 
 def block_laws(model, text, places, prompt=SHORT):

@@ -94,7 +94,7 @@ def test_a_test_of_the_drawn_token_is_off():
     for kind in (SortedDrafter, ByItsOwn):
         law = whole_loop(
             2, TableTarget(target), lambda kind=kind: kind(model, THRESHOLDS),
-            length=ConstantLength(1),
+            length=ConstantLength(1), at_once=1
         )  # fmt: skip
         found[kind] = distance(law, target.joint(2))
     assert found[SortedDrafter] < EXACT

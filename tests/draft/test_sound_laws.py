@@ -311,7 +311,7 @@ def test_a_whole_generation(kind, caplog):
         return GuardedDrafter(ModelDrafter(model, more), VOCAB, 8)
 
     with caplog.at_level(logging.WARNING):
-        law = whole_loop(3, TableTarget(target), drafter, RecursiveRule())
+        law = whole_loop(3, TableTarget(target), drafter, RecursiveRule(), at_once=1)
     assert distance(law, target.joint(3)) < EXACT
     assert "laws that are none" in caplog.text
 

@@ -42,7 +42,9 @@ DRAFTERS = {
 def test_joint_law_of_the_whole_loop(kind):
     target = Table(3, 40)
     rule = RecursiveRule() if kind == "tree" else None
-    law = whole_loop(3 if kind == "ahead" else 4, TableTarget(target), DRAFTERS[kind], rule)
+    law = whole_loop(
+        3 if kind == "ahead" else 4, TableTarget(target), DRAFTERS[kind], rule, at_once=1
+    )
     assert distance(law, target.joint(3 if kind == "ahead" else 4)) < EXACT
 
 

@@ -294,6 +294,6 @@ def loop_error(head, kind) -> float:
         chosen = TreeDrafter(drafts, (2, 1)) if kind == "tree" else inner(kind, drafts)[0]
         return EagleDrafter(drafts, chosen)
 
-    law = whole_loop(3, TokenTarget(target), drafter, inner(kind, drafts)[1])
+    law = whole_loop(3, TokenTarget(target), drafter, inner(kind, drafts)[1], at_once=1)
     with torch.inference_mode():
         return distance(law, joint(3, 2, Passes(model, prompt, 0).law))

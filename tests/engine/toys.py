@@ -19,7 +19,7 @@ from mmspec.engine.draft import Context, Draft, Scores
 from mmspec.engine.laws import Categorical
 from mmspec.engine.length.constant import ConstantLength
 from mmspec.engine.loop import advance, run
-from mmspec.engine.proof.enumeration import enumerate_law
+from mmspec.engine.proof.enumeration import EnumeratingCoins, enumerate_law
 from mmspec.engine.protocols import Engine
 from mmspec.engine.stats import SpecStats
 from mmspec.engine.warp import Warp
@@ -226,19 +226,45 @@ def composed(limit, target, drafter, rule, gamma, eos=None, advance=advance) -> 
     return done
 
 
-def whole_loop(limit, target, drafter, rule=None, length=None, eos=None) -> dict:
-    """The enumerated law of `loop.run` for a single row; `drafter` makes a new one per run.
+def whole_loop(limit, target, drafter=None, rule=None, length=None, eos=None, at_once=64) -> dict:
+    """The enumerated law of `loop.run` for a row.
 
-    One row a run: in a batch of branches a row's filling draws would depend on its neighbours.
+    Rows of a run emit as many tokens as each other in every round: where they part they go on in
+    other runs. Else a row's filling would toss, too, as its neighbours need it.
+
+    Args:
+        target: one of any number of rows; or, without `drafter`, makes target and drafter of a run
+            of so many rows.
+        drafter: makes a new one for every run.
+        at_once: most rows of a run; 1 where target or drafter hold the prompt of one.
     """
+    law: dict[tuple[int, ...], float] = {}
+    waiting = {(): [()]}  # scripts by what their rows emit in the rounds that are known
+    while waiting:
+        steps, scripts = waiting.popitem()
+        if scripts[at_once:]:
+            waiting[steps] = scripts[at_once:]
+        coins = EnumeratingCoins(scripts[:at_once])
+        told: list[tuple] = [()] * len(coins.probability)
 
-    def shipped(coins, rows):
-        assert rows == 1
-        policy = length or ConstantLength(2)
-        engine = Engine(target, drafter(), rule or TokenRule(), policy, coins, eos)
-        return outputs(run(engine, rows, limit, SpecStats()))
+        def parted(context, coins=coins, told=told):
+            if coins.pending:
+                waiting.setdefault(told[0], []).extend(coins.pending)
+                coins.pending.clear()
+            for row, emitted in enumerate(zip(context.emitted, context.finished, strict=True)):
+                told[row] += (emitted,)
+            return len(set(told)) > 1
 
-    return enumerate_law(shipped, at_once=1)
+        both = (target, drafter()) if drafter else target(len(told))
+        engine = Engine(*both, rule or TokenRule(), length or ConstantLength(2), coins, eos)
+        context = run(engine, len(told), limit, SpecStats(), parted)
+        assert coins.followed()
+        for row, output in enumerate(outputs(context)):
+            if len(set(told)) > 1:
+                waiting.setdefault(told[row], []).append(coins.taken(row))
+            else:
+                law[output] = law.get(output, 0.0) + coins.probability[row]
+    return law
 
 
 def one_hot(token: int, vocab: int) -> list[float]:

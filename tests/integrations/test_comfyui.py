@@ -11,6 +11,7 @@ import importlib.util
 import json
 import sys
 import types
+from types import SimpleNamespace
 from typing import ClassVar
 
 import numpy as np
@@ -157,6 +158,21 @@ def test_two_wires_of_one_model_speculate_each_its_own_way(nodes):
         nodes["MmspecAskAboutPicture"]().ask(model, torch.zeros(1, 8, 8, 3), "what?", 4)
     with pytest.raises(InputError, match="settings are of a method"):
         choose.choose(model, "its default", "window=8")
+
+
+def test_pixels_beyond_the_ends_are_cut(nodes):
+    """Bicubic upscales overshoot; white stays white."""
+    shown = []
+
+    def pipe(question, pictures, **how):
+        shown.extend(pictures)
+        stats = SimpleNamespace(calls=[1], method="plain", contract="exact")
+        return SimpleNamespace(text=["it"], stats=stats)
+
+    model = SimpleNamespace(ready=lambda kind: pipe)
+    image = torch.tensor([1.01, -0.01, 0.5, 1.0]).view(1, 2, 2, 1).expand(-1, -1, -1, 3)
+    nodes["MmspecAskAboutPicture"]().ask(model, image, "what?", 4)
+    assert shown[0][..., 0].tolist() == [[255, 0], [128, 255]]
 
 
 class StoppedError(Exception):

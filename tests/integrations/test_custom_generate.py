@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import gc
+import weakref
 
 import folders
 import pytest
@@ -12,6 +14,7 @@ from texts import tokenizer
 from transformers import GenerationConfig, GenerationMixin
 from transformers.generation.streamers import BaseStreamer
 
+import mmspec
 from mmspec import SpecConfig
 from mmspec.cli.main import main
 from mmspec.errors import InputError
@@ -161,6 +164,39 @@ def test_the_model_is_tried_out_once_and_stays_itself(model, hub, monkeypatch):
     assert len(calls) == 2
     assert "generate" not in vars(model)
     assert type(model).generate is GenerationMixin.generate
+
+
+def test_a_model_lets_go_of_what_it_keeps(model, hub):
+    """The draft model of a call that is over, with what was learned of it."""
+    drafter = tiny("llama", torch.float64, num_hidden_layers=1)
+    seen = weakref.ref(drafter)
+    model.generate(IDS, **ASKED, assistant_model=drafter, **hub)
+    del drafter
+    mmspec.disable_speculation(model)
+    gc.collect()
+    assert seen() is None
+    assert not hasattr(model, "speculation_stats")
+
+
+def test_methods_that_route_are_given_the_tokenizer(model, hub):
+    """They look where sentences end."""
+    asked = {**ASKED, "assistant_model": SMALL, "speculation": "random-routing", **hub}
+    with pytest.raises(InputError, match=r"give the model's tokenizer \(tokenizer=\)"):
+        model.generate(IDS, **asked)
+    out = model.generate(IDS, **asked, tokenizer=tokenizer())
+    assert out.shape == (2, IDS.shape[1] + 14)
+    assert model.speculation_stats.method == "random-routing"
+
+
+def test_a_head_of_msd_is_read_as_one(model, hub, tmp_path, monkeypatch):
+    """Its files look like EAGLE's."""
+    folders.sized_for(model.config.vocab_size, monkeypatch)
+    torch.manual_seed(0)
+    folders.eagle1(tmp_path / "head")
+    for method in ("msd", "eagle"):
+        asked = {"draft_head": tmp_path / "head", "speculation": method, **hub}
+        model.generate(IDS, **ASKED, **asked)
+        assert model.speculation_stats.method == method
 
 
 def test_none_means_what_it_means_to_generate(model, hub):

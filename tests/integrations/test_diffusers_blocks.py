@@ -182,6 +182,9 @@ def test_tokens_are_glm_images_own(repositories, glm_folder, loaded):
         made = pipe(prompt=prompts, **asked, speculation=method)
         assert made.get("speculation_stats").method == method
     assert prior(prompt=prompts, **asked).get("speculation_stats").method == "scd"  # as it is
+    for more, method in (({"speculation": "prompt-lookup"}, "prompt-lookup"), ({}, "scd")):
+        made = other(prompt=prompts, **asked, **more)  # what it asked for was for that call
+        assert made.get("speculation_stats").method == method
     mmspec.disable_speculation(model)
     made = prior(prompt=prompts, **asked, speculation="scd")
     assert made.get("speculation_stats").method == "scd"

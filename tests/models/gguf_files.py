@@ -2,18 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from gguf import GGMLQuantizationType, GGUFWriter, TokenType
 from gguf.quants import quantize
 from texts import HEADS, LAYERS, SHARED, SPECIAL, WIDTH
 from transformers import LlamaForCausalLM
 
 
-def write_gguf(path: Path, llama: LlamaForCausalLM, words: Any, bits: int = 32) -> Path:
-    """A file as llama.cpp's converter writes it, in float32 or in blocks of eight bits."""
+def write_gguf(
+    path: Path,
+    llama: LlamaForCausalLM,
+    words: Any,
+    bits: int = 32,
+    *,
+    more: Mapping[str, np.ndarray] | None = None,
+    without: str = "",
+    say: Callable[[GGUFWriter], object] = lambda writer: None,
+) -> Path:
+    """A file as llama.cpp's converter writes it, in float32 or in blocks of eight bits.
+
+    Args:
+        more: further tensors.
+        without: a tensor that is left out.
+        say: writes further fields.
+    """
     writer, config = GGUFWriter(path, "llama"), llama.config
+    say(writer)
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(WIDTH)
     writer.add_block_count(LAYERS)
@@ -45,11 +63,15 @@ def write_gguf(path: Path, llama: LlamaForCausalLM, words: Any, bits: int = 32) 
             halves = value.view(heads, 2, -1, value.shape[1])
             value = halves.transpose(1, 2).reshape(value.shape)
         array = value.contiguous().numpy()
+        if _named(name) == without:
+            continue
         if bits == 8 and value.ndim == 2:
             packed = GGMLQuantizationType.Q8_0
             writer.add_tensor(_named(name), quantize(array, packed), raw_dtype=packed)
         else:
             writer.add_tensor(_named(name), array)
+    for name, array in (more or {}).items():
+        writer.add_tensor(name, array)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -93,6 +93,7 @@ def test_texts_have_the_law_of_their_steps(share, seed):
         RandomRoutingRule(share),
         ConstantLength(MOST),
         EOS,
+        at_once=1,
     )
     assert close(found, routed_law(mixed(share, small, large), limit))
     if share in (0.0, 1.0):  # either model's own law of whole texts

@@ -150,13 +150,13 @@ def test_one_of_two_replicas_dies_under_load():
 
         assert len(replicas()) == 2
         with ThreadPoolExecutor(12) as many:
-            whole = many.map(ask, list(range(4)) * 12)
-            streams = many.map(lambda seed: ask(seed, True), list(range(4)) * 3)
+            whole = many.map(ask, list(range(4)) * 6)
+            streams = many.map(lambda seed: ask(seed, True), list(range(4)) * 2)
             answers = [next(whole)]  # the others are under way, or wait
             ray.kill(ray.get_actor(replicas()[0], namespace="serve"))
             answers += whole
-            assert len(list(streams)) == 12
-        assert answers == alone * 12
+            assert len(list(streams)) == 8
+        assert answers == alone * 6
         figures = httpx.get(f"{address}/metrics").text
         assert 'mmspec_requests_total{code="200",model="embedded-vlm"}' in figures
         assert 'code="50' not in figures
@@ -293,11 +293,8 @@ def test_a_signal_while_ray_starts_ends_with_the_code_of_shells(monkeypatch):
     assert ended.value.code == 128 + signal.SIGTERM
 
 
-@pytest.mark.slow  # Ray starts
-@pytest.mark.parametrize(
-    ("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["ctrl-c", "sigterm"]
-)
-def test_the_command_ends_in_good_order(sent, code):
+def served_until(sent: int) -> tuple[int, str]:
+    """The code with which the command ends behind a signal, and what it says on stderr."""
     command = [sys.executable, "-m", "mmspec", "serve", "--replicas", "1", "--port"]
     command += [str(free_port()), "--model", "vlm=embedded-vlm"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
@@ -310,9 +307,18 @@ def test_the_command_ends_in_good_order(sent, code):
             _, said = process.communicate(timeout=180)
         finally:
             process.kill()
-    assert process.returncode == code, said
-    assert "Aborted" not in said
-    assert "*** SIG" not in said  # the trace of a crash
+    return process.returncode, said
+
+
+@pytest.mark.slow  # Ray starts
+def test_the_command_ends_in_good_order():
+    """With Ctrl-C and SIGTERM: two servers side by side, since Ray waits for much as it starts."""
+    codes = {signal.SIGINT: 130, signal.SIGTERM: 143}
+    with ThreadPoolExecutor(2) as both:
+        for code, (ended, said) in zip(codes.values(), both.map(served_until, codes), strict=True):
+            assert ended == code, said
+            assert "Aborted" not in said
+            assert "*** SIG" not in said  # the trace of a crash
 
 
 def test_ray_is_told_how_many_replicas_there_may_be():

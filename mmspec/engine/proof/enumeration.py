@@ -36,6 +36,10 @@ class EnumeratingCoins:
         pairs = zip(self._taken, self._scripts, strict=True)
         return all(len(taken) >= len(script) for taken, script in pairs)
 
+    def taken(self, row: int) -> Script:
+        """A row's outcomes so far: its script, and the first ones behind it."""
+        return tuple(self._taken[row])
+
     def round(self, number: int) -> tuple[RoundCoins, RoundCoins]:
         return _Proposals(self), self
 

@@ -19,8 +19,6 @@ from ...files import read_object
 from ..loading import load_component
 from ..masked_folders import MASK, PUBLISHED, READING, SHIFTED
 
-TOKENIZER = "tokenizer_config.json"  # a folder with a tokenizer has it
-
 
 def is_text(folder: Path) -> bool:
     """True if a folder holds a language model, which sees no pictures; a masked one, too."""
@@ -72,5 +70,6 @@ def load_text(
                 setattr(model.config, name, getattr(model.config, name, value))
         parts["model"] = model
     if "tokenizer" in names:
-        parts["tokenizer"] = load_component(AutoTokenizer, folder, dtype)
+        own = None if layout is None else layout.family
+        parts["tokenizer"] = load_component(AutoTokenizer, folder, dtype, family=own)
     return parts

@@ -133,7 +133,7 @@ def test_joint_law_of_the_whole_loop(tiny_llamagen, guided_rows, kind, vocab, li
         return EagleDrafter(drafts, DynamicTreeDrafter(drafts, 2, 2, 1, 4, kind))
 
     rule = TokenRule() if kind == "chain" else RecursiveRule()
-    law = whole_loop(limit, TokenTarget(guided), drafter, rule)
+    law = whole_loop(limit, TokenTarget(guided), drafter, rule, at_once=1)
 
     def plainly(text: list[int]) -> torch.Tensor:
         tokens = torch.tensor(text, dtype=torch.long).expand(2, -1)

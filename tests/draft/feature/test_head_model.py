@@ -256,7 +256,7 @@ def test_joint_law_of_the_whole_loop(name, kind, limit):
             chosen = DynamicTreeDrafter(drafts, 2, 2, 1, 4, "top")
         return EagleDrafter(drafts, chosen)
 
-    law = whole_loop(limit, TokenTarget(target), drafter, inner(kind, drafts)[1])
+    law = whole_loop(limit, TokenTarget(target), drafter, inner(kind, drafts)[1], at_once=1)
     with torch.inference_mode():
         assert distance(law, joint(limit, 2, Passes(model, prompt, 0).law)) < EXACT
 

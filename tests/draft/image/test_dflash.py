@@ -231,7 +231,7 @@ def test_joint_law_of_the_whole_loop(tiny_llamagen, guided_rows, kind, vocab, li
     rule = drafter_of(kind, drafts, vocab)[1]
     made = partial(drafter_of, kind, drafts, vocab)
     length = ConstantLength(depth)
-    law = whole_loop(limit, TokenTarget(guided), lambda: made()[0], rule, length)
+    law = whole_loop(limit, TokenTarget(guided), lambda: made()[0], rule, length, at_once=1)
 
     def plainly(text: list[int]) -> torch.Tensor:
         tokens = torch.tensor(text, dtype=torch.long).expand(2, -1)
@@ -263,7 +263,7 @@ def test_hazard_a_law_that_was_not_drawn_from(tiny_llamagen, guided_rows):
     guided, prefix, mask = guided_rows(model, [1], limit=3, scratch=12)
     drafts = DFlashModel(DFlashDecoder(tiny_head(model), guided.decoder), guided)
     target, length = TokenTarget(guided), ConstantLength(2)
-    law = whole_loop(3, target, lambda: Peeking(drafts, 2), TokenRule(), length)
+    law = whole_loop(3, target, lambda: Peeking(drafts, 2), TokenRule(), length, at_once=1)
 
     def plainly(text: list[int]) -> torch.Tensor:
         logits = model(torch.tensor(text, dtype=torch.long).expand(2, -1), prefix, mask)[:, -1]

@@ -99,6 +99,7 @@ def test_pictures_have_the_targets_own_law(block, steps, how, tiny_llamagen, gui
         TokenTarget(judged),
         lambda: masked_rows(drafts, block, steps, how),
         length=ConstantLength(3),
+        at_once=1,
     )
     assert distance(found, joint(3, 2, law)) < EXACT
 

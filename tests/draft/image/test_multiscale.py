@@ -42,7 +42,7 @@ def test_exact_rules_are_exact_on_it(rule, plan):
     def drafter():
         return MultiScaleDrafter(lambda: torch.tensor([plan]))
 
-    law = whole_loop(4, TableTarget(target), drafter, rule())
+    law = whole_loop(4, TableTarget(target), drafter, rule(), at_once=1)
     assert distance(law, target.joint(4)) < EXACT
 
 

@@ -111,7 +111,9 @@ def test_joint_law_of_the_whole_loop(drafting, rule, limit, window):
     again = Again(drafting)
     with torch.inference_mode():
         truth = again.joint(limit)
-    law = whole_loop(limit, again.target, again.drafter, rules(2)[rule](), ConstantLength(window))
+    law = whole_loop(
+        limit, again.target, again.drafter, rules(2)[rule](), ConstantLength(window), at_once=1
+    )
     assert len(truth) == 2**limit
     assert distance(law, truth) < EXACT
 
@@ -135,7 +137,9 @@ def test_joint_law_where_heads_have_no_numbers(drafting, kind, caplog):
         return GuardedDrafter(kind(again.heads, again.model, 4), 2, 16)
 
     with caplog.at_level(logging.WARNING):
-        law = whole_loop(3, again.target, drafter, rules(4)["advance-1"](), ConstantLength(3))
+        law = whole_loop(
+            3, again.target, drafter, rules(4)["advance-1"](), ConstantLength(3), at_once=1
+        )
     if kind is SpatialDrafter:
         assert distance(law, truth) < EXACT
         assert {r.message for r in caplog.records} == {
@@ -182,7 +186,7 @@ def test_hazard(drafting, hazard):
     with torch.inference_mode():
         truth = again.joint(3)
     rule = rules(2)["advance-1"]()  # it leaves room for drafts of all three
-    law = whole_loop(3, again.target, again.drafter, rule, ConstantLength(3))
+    law = whole_loop(3, again.target, again.drafter, rule, ConstantLength(3), at_once=1)
     assert distance(law, truth) > 1e-4
 
 
@@ -191,7 +195,9 @@ def test_a_row_forced_through_is_not_exact(drafting):
     again = Again(drafting)
     with torch.inference_mode():
         truth = again.joint(3)
-    law = whole_loop(3, again.target, again.drafter, rules(2)["advance-row"](), ConstantLength(3))
+    law = whole_loop(
+        3, again.target, again.drafter, rules(2)["advance-row"](), ConstantLength(3), at_once=1
+    )
     assert abs(sum(law.values()) - 1) < EXACT
     assert distance(law, truth) > 1e-4
 

@@ -67,7 +67,9 @@ def test_joint_law(vocab, limit, more):
     prompt = torch.tensor([[0, 1, 0, 0, 1, 1, 0, 1]])
     made = partial(drafter, vocab, prompt=prompt, **more)
     for length in (1, 3):
-        law = whole_loop(limit, TableTarget(target), made, RecursiveRule(), ConstantLength(length))
+        law = whole_loop(
+            limit, TableTarget(target), made, RecursiveRule(), ConstantLength(length), at_once=1
+        )
         assert distance(law, target.joint(limit)) < EXACT
 
 

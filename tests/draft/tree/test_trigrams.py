@@ -47,7 +47,7 @@ def test_joint_law(search, vocab, limit):
     target = Table(vocab, 7)
     prompt = torch.tensor([[0, 1, 0, 0, 1, 1, 0, 1]])
     drafter = partial(TrigramDrafter, 5, 2, 3, search, prompt=prompt)
-    law = whole_loop(limit, TableTarget(target), drafter, rule=RecursiveRule())
+    law = whole_loop(limit, TableTarget(target), drafter, rule=RecursiveRule(), at_once=1)
     assert distance(law, target.joint(limit)) < EXACT
 
 

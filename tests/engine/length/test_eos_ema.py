@@ -167,7 +167,7 @@ def test_joint_law(name, seed):
     target, length = Table(2, 7), Watched(3, (1,), **EARLY)
     made = drafters(2, Table(2, seed))[name]
     limit = 6 if name == "lookup" else 4  # a text to copy from comes first
-    law = whole_loop(limit, TableTarget(target), made, length=length)
+    law = whole_loop(limit, TableTarget(target), made, length=length, at_once=1)
     assert distance(law, target.joint(limit)) < EXACT
     assert len(length.seen) > 1
 
@@ -179,7 +179,13 @@ def test_joint_law_of_blocks(how):
     for eos in (None, 1):
         length = Watched(3, (1,), **EARLY)
         law = whole_loop(
-            3, TableTarget(target), lambda: BlockDrafter(Blocks(3, 2), how), None, length, eos
+            3,
+            TableTarget(target),
+            lambda: BlockDrafter(Blocks(3, 2), how),
+            None,
+            length,
+            eos,
+            at_once=1,
         )
         assert distance(law, target.joint(3, eos)) < EXACT
         assert len(length.seen) > 1
@@ -194,7 +200,7 @@ def test_joint_law_of_trees(made):
             return TreeDrafter(TableModel(Table(3, 6)), (2, 1))
         return BlockPathsDrafter(Blocks(3, 2), 3, beam=2, eos=(1,))
 
-    law = whole_loop(3, TableTarget(target), drafter, RecursiveRule(), length, 1)
+    law = whole_loop(3, TableTarget(target), drafter, RecursiveRule(), length, 1, at_once=1)
     assert distance(law, target.joint(3, 1)) < EXACT
     assert len(length.seen) > 1
 
@@ -319,7 +325,12 @@ def test_logits_that_stand_a_place_in_front(shifted):
     options = {"block_length": 2, "steps": 1, "how": "drawn"}
     with torch.inference_mode():
         law = whole_loop(
-            3, TableTarget(target), lambda: masked_chain(guided(), **options), None, length
+            3,
+            TableTarget(target),
+            lambda: masked_chain(guided(), **options),
+            None,
+            length,
+            at_once=1,
         )
         assert distance(law, target.joint(3)) < EXACT
         assert len(length.seen) > 1

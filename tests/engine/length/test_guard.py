@@ -392,7 +392,7 @@ def test_joint_law(inner, name, monkeypatch):
     monkeypatch.setattr(guards, "_PATIENCE", 0)
     policy = Clocked(INNER[inner], [1.0, 1.4, 1.6])
     monkeypatch.setattr(guards, "now", lambda: policy.time)
-    law = whole_loop(5, TableTarget(target), drafter, length=policy)
+    law = whole_loop(5, TableTarget(target), drafter, length=policy, at_once=1)
     assert distance(law, target.joint(5)) < EXACT
     assert {0, 2} <= policy.seen
 
@@ -411,6 +411,7 @@ def test_joint_law_of_trees(monkeypatch):
         lambda: TreeDrafter(TableModel(model), (2, 1)),
         rule=RecursiveRule(),
         length=policy,
+        at_once=1,
     )
     assert distance(law, target.joint(5)) < EXACT
     assert policy.seen == {0, 1, 2}

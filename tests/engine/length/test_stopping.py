@@ -34,6 +34,7 @@ def law_of(policy, drafter_class=ModelDrafter) -> float:
             TableTarget(target),
             lambda length=length, model=model: drafter_class(TableModel(model), length.more),
             length=length,
+            at_once=1,
         )
         worst = max(worst, distance(law, target.joint(4)))
     return worst

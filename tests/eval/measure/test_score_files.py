@@ -215,7 +215,7 @@ def test_bad_pictures(run, folders, tmp_path):
     refused(run(*folders, *metrics), "same id '03'")
     picture.with_suffix(".jpg").unlink()
     assert not (tmp_path / "out").exists()
-    refused(run(*folders, "--metrics", "fid"), "inception-v3=PATH")
+    refused(run(*folders[:-2], "--metrics", "fid"), "inception-v3=PATH")
     refused(run(*folders, "--metrics", "fidd"), "did you mean 'fid'")
     refused(run(*folders, "--weights", "fid"), "NAME=PATH")
 

@@ -71,7 +71,9 @@ def test_joint_law(limit):
     target, drafts = guided_pair(model, ids, limit, 2)
     with running(target, drafts), torch.inference_mode():
         laws = [
-            whole_loop(limit, TokenTarget(target), lambda: RoundedDrafter(drafts), length=length)
+            whole_loop(
+                limit, TokenTarget(target), lambda: RoundedDrafter(drafts), length=length, at_once=1
+            )
             for length in (ConstantLength(0), ConstantLength(2))
         ]
     assert len(laws[0]) == 2**limit

@@ -150,5 +150,5 @@ def test_outputs_have_the_models_own_law(kind):
         return model(torch.cat([ids, torch.tensor([text]).long()], dim=1)).logits[0, -1].softmax(-1)
 
     drafter = TreeDrafter(drafts, (2, 1))
-    found = whole_loop(3, TokenTarget(target), lambda: drafter, RecursiveRule())
+    found = whole_loop(3, TokenTarget(target), lambda: drafter, RecursiveRule(), at_once=1)
     assert distance(found, joint(3, 2, law)) < 1e-6  # transformers scans states in float32

@@ -6,6 +6,7 @@ Methods that draft on rounded weights are for float32.
 from __future__ import annotations
 
 import copy
+import functools
 import gc
 import itertools
 import logging
@@ -41,9 +42,15 @@ def load(folder, dtype=torch.float64) -> ImagePipeline:
     return pipe
 
 
+@functools.cache
+def loaded(folder, dtype) -> ImagePipeline:
+    return load(folder, dtype)
+
+
 @pytest.fixture
 def pipe(request, tiny_folder) -> ImagePipeline:
-    return load(tiny_folder, precision(request, "image"))
+    """One of its own."""
+    return copy.deepcopy(loaded(tiny_folder, precision(request, "image")))
 
 
 def seeds(*numbers: int) -> list[torch.Generator]:

@@ -414,7 +414,7 @@ def test_joint_law_of_a_drafter_that_forgets(name, keep):
         return found
 
     with torch.inference_mode():
-        law = whole_loop(limit, target, kept, None, ConstantLength(2))
+        law = whole_loop(limit, target, kept, None, ConstantLength(2), at_once=1)
         assert distance(law, joint()) < EXACT
 
 

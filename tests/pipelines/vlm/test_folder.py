@@ -108,6 +108,17 @@ def test_a_head_that_is_not_there(pipe, folder, tmp_path):
         VlmPipeline.from_pretrained(own)
 
 
+def test_a_folder_says_that_its_head_is_msds(folder, tmp_path):
+    """Its authors' files look like EAGLE-1's."""
+    own = shutil.copytree(folder, tmp_path / "vlm")
+    shutil.rmtree(own / "heads" / "msd")
+    (own / "heads" / "eagle").rename(own / "heads" / "msd")
+    config = own / "heads" / "msd" / "config.json"
+    told = json.loads(config.read_text())
+    config.write_text(json.dumps({k: v for k, v in told.items() if k != "draft_method"}))
+    assert VlmPipeline.from_pretrained(own).heads["msd"].method == "msd"
+
+
 def test_configurations_take_turns(pipe):
     """What one has prepared and learnt is still there when it comes again."""
     configs = [SpecConfig("eagle"), SpecConfig("plain"), SpecConfig("specvlm", branch="pooling")]

@@ -136,16 +136,14 @@ def _block(config: Mapping[str, Any], own: Mapping[str, Any]) -> int:
 def layer_ids(files: HeadFiles, count: int) -> tuple[int, ...] | None:
     """The hidden states that are fused, where the configuration says; None: it is silent.
 
-    Layers are named by what goes into them; in `eagle_config`, SpecForge names them by what comes
-    out, and NVIDIA's ModelOpt, whose `eagle_config` says more, by what goes in.
+    Layers are named by what goes into them; in `eagle_config`, SpecForge and NVIDIA's ModelOpt name
+    them by what comes out, and SGLang reads them so.
     """
     inner = files.config.get("eagle_config") or {}
     ids: list[int] | None = files.config.get(LAYERS) or inner.get(LAYERS) or None
-    if ids is not None and not files.config.get(LAYERS):
-        wrote = "LlamaForCausalLMEagle3" in (files.config.get("architectures") or ())
-        # heads that were trained here were written otherwise once
-        if wrote and {*inner} <= {LAYERS, "use_aux_hidden_state"} and FIT not in files.config:
-            ids = [number + 1 for number in ids]
+    # heads that were trained here were written otherwise once
+    if ids is not None and not files.config.get(LAYERS) and FIT not in files.config:
+        ids = [number + 1 for number in ids]
     if ids is None and count == 3:
         return None
     if ids is None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class HeadMlp(nn.Module):
@@ -61,7 +66,10 @@ class Experts(nn.Module):
 
 
 class Router(nn.Module):
-    """Weights `[E, H]` of the scores, and the bias `[E]` of the choice."""
+    """Weights `[E, H]` of the scores, and the bias `[E]` of the choice.
+
+    Both stay in float32 or wider, as in transformers: by less, other experts would be chosen.
+    """
 
     def __init__(self, sizes: ExpertSizes, width: int) -> None:
         super().__init__()
@@ -70,10 +78,19 @@ class Router(nn.Module):
         if sizes.sigmoid:
             self.e_score_correction_bias = nn.Parameter(torch.empty(sizes.count))
 
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        def kept(weight: Tensor) -> Tensor:
+            moved = fn(weight)
+            wide = torch.promote_types(moved.dtype, torch.float32)
+            return moved if moved.dtype == wide else weight.to(moved.device, wide)
+
+        moved: Self = super()._apply(kept, recurse)  # type: ignore[no-untyped-call]
+        return moved
+
     def forward(self, x: Tensor) -> Tensor:
         """Weights `[…, E]` of the experts, 0 where not chosen."""
-        sizes = self.sizes
-        logits = F.linear(x, self.weight).to(torch.promote_types(x.dtype, torch.float32))
+        sizes, wide = self.sizes, torch.promote_types(x.dtype, torch.float32)
+        logits = F.linear(x.to(wide), self.weight.to(wide))
         scores = logits.sigmoid() if sizes.sigmoid else logits.softmax(dim=-1)
         ranked = scores
         if sizes.sigmoid:

@@ -317,14 +317,17 @@ def test_vispec(tmp_path):
 
 
 def test_layers_of_eagle3_are_named_by_what_goes_in_or_comes_out(tmp_path):
-    """SpecForge hooks what layers give; ModelOpt, which says more, names what they read."""
+    """SpecForge and ModelOpt hook what layers give; a key outside of theirs names what they read.
+
+    ModelOpt's ids are by default 1, L // 2 - 1 and L - 4, those of the authors 2, L // 2 and L - 3.
+    """
     told = {"use_aux_hidden_state": True, "eagle_aux_hidden_state_layer_ids": [1, 46, 90]}
 
     def reads(name, **config):
         return loaded(folders.eagle3(tmp_path / name, **config)[0]).reads
 
     assert reads("specforge", eagle_config=told) == (2, 47, 91)
-    assert reads("modelopt", eagle_config={**told, "use_last_layernorm": True}) == (1, 46, 90)
+    assert reads("modelopt", eagle_config={**told, "use_last_layernorm": True}) == (2, 47, 91)
     both = {"eagle_config": told, "eagle_aux_hidden_state_layer_ids": [2, 47, 91]}
     assert reads("both", **both) == (2, 47, 91)
     assert reads("silent", eagle_config={"use_aux_hidden_state": True}) is None

@@ -15,6 +15,7 @@ from mmspec.models.heads.formats.files import HeadFiles
 from mmspec.models.heads.formats.registry import read_head
 from mmspec.models.heads.formats.write import formats_of, write_head
 from mmspec.models.heads.published.attention import masked_attention
+from mmspec.models.heads.published.experts import ExpertSizes, Router
 
 N = 5
 LAYOUTS = {
@@ -117,3 +118,22 @@ def test_it_is_written_and_the_same_head(tmp_path, name):
             for h in (head, again)
         )
         torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_experts_are_chosen_in_float32(dtype):
+    """As transformers keeps scores and the bias: rounded, they would choose others."""
+    sizes = ExpertSizes(count=4, chosen=1, inner=2, sigmoid=True)
+    router = Router(sizes, 8)
+    with torch.no_grad():
+        router.weight.zero_()
+        router.e_score_correction_bias.copy_(torch.tensor([8.0, 8.0, 8.001, 8.0]))
+    x = torch.ones(1, 8, dtype=dtype)
+    assert router.to(dtype)(x).argmax() == 2
+    with torch.no_grad():
+        router.e_score_correction_bias.zero_()
+        router.weight[:, 0] = torch.tensor([1.0, 1.0, 1.0, 1.0001])
+    assert router(x).argmax() == 3
+    assert router(x).dtype == dtype
+    assert router.double().weight.dtype == torch.float64
+    assert router.to("meta").weight.device.type == "meta"
