@@ -72,7 +72,7 @@ class GgufHeader:
             )
 
     def factors(self) -> Tensor | None:
-        """What every frequency is divided by; None: nothing is said."""
+        """Divisors of the frequencies; None: nothing is said."""
         tensor = self.tensors.get(_FACTORS)
         return None if tensor is None else torch.tensor(tensor.data).float().flatten()
 
