@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import io
+import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from .requests import ServeLimits
 from .running_text import RunningText
 
 Answered = tuple[Job, int]  # a job, and the number of its answer or picture
+LOOK = 0.25  # seconds between looks at who still waits
 
 
 class ChatRunner:
@@ -121,7 +123,7 @@ class PictureRunner:
                     job.fail(*job.cut)
             pipe.interrupt = all(job.idle for job in jobs)
 
-        with _free(jobs):
+        with _free(jobs), _watched(self.pipe, jobs):
             out = self.pipe(
                 [job.asked.prompt for job, _ in rows],
                 generator=_generators(rows),
@@ -137,6 +139,25 @@ class PictureRunner:
             for n in mine:
                 job.say(News("picture", rows[n][1], _png(out.images[n])))
             _end(job, out.stats, mine, 0, 0, len(rows))
+
+
+@contextmanager
+def _watched(pipe: Any, jobs: Sequence[Job]) -> Iterator[None]:
+    """Stop a call within a round as well, once nobody waits: some methods have one round alone."""
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(LOOK):
+            if all(job.idle for job in jobs):
+                pipe.interrupt = True
+
+    watching = threading.Thread(target=watch, daemon=True)
+    watching.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watching.join()
 
 
 def _free(jobs: Sequence[Job]) -> AbstractContextManager[None]:

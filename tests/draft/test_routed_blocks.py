@@ -150,10 +150,15 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize(
-    ("size", "limit", "shifted", "threshold"),
-    [(2, 3, False, 0.5), (2, 4, True, 0.5), (3, 3, True, 1.2)],
+    ("case", "size", "limit", "shifted", "threshold"),
+    [
+        ("never", 2, 3, False, 0.5),
+        ("score", 2, 3, False, 0.5),
+        pytest.param("never", 2, 4, True, 0.5, marks=pytest.mark.slow),
+        ("score", 2, 4, True, 0.5),
+        ("score", 3, 3, True, 1.2),
+    ],
 )
 def test_the_law_is_that_of_the_slow_twin(case, size, limit, shifted, threshold):
     """It is off from the model's own law, and says by how much."""

@@ -9,12 +9,13 @@ import texts
 
 import mmspec
 from mmspec.errors import InputError
-from mmspec.serve.backend import ChatAsked
+from mmspec.serve import runners
+from mmspec.serve.backend import ChatAsked, PictureAsked
 from mmspec.serve.jobs import Job
 from mmspec.serve.loading import Offered
 from mmspec.serve.metrics import RunMetrics
 from mmspec.serve.requests import ServeLimits
-from mmspec.serve.runners import ChatRunner
+from mmspec.serve.runners import ChatRunner, PictureRunner
 
 PLACES = 80
 
@@ -76,6 +77,29 @@ def test_a_short_answer_is_told_before_the_long_one_beside_it_is_over(pipe):
     last = len(heard) - 1 - heard[::-1].index(("long", "text"))
     assert heard.index(("short", "usage")) < last
     assert heard.index(("late", "error")) < last
+
+
+def test_a_picture_of_one_round_ends_once_nobody_waits_for_it(tiny_folder, monkeypatch):
+    """`zipar` draws it by many calls of the target in one round."""
+    heard, calls = [], []
+    pipe = mmspec.ImagePipeline.from_pretrained(tiny_folder)
+    pipe.enable_speculation("zipar[zipar_window=4]")
+    asked = PictureAsked("a photo of a red circle", None, None)
+    job = Job("m", asked, asked.key, 1, [0], heard.append, time.monotonic() + 60)
+    check = mmspec.ImagePipeline._check_interrupt
+
+    def called(pipe):
+        calls.append(1)
+        if len(calls) == 2:
+            job.cancelled = True
+            time.sleep(1.0)
+        check(pipe)
+
+    monkeypatch.setattr(mmspec.ImagePipeline, "_check_interrupt", called)
+    monkeypatch.setattr(runners, "LOOK", 0.01)
+    PictureRunner(pipe, RunMetrics(), ServeLimits()).run([job])
+    assert [news.kind for news in heard] == ["error"]
+    assert len(calls) == 2
 
 
 def test_the_folder_that_one_is_in_has_a_name(tmp_path, monkeypatch):

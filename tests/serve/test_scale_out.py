@@ -311,14 +311,14 @@ def served_until(sent: int) -> tuple[int, str]:
 
 
 @pytest.mark.slow  # Ray starts
-def test_the_command_ends_in_good_order():
-    """With Ctrl-C and SIGTERM: two servers side by side, since Ray waits for much as it starts."""
-    codes = {signal.SIGINT: 130, signal.SIGTERM: 143}
-    with ThreadPoolExecutor(2) as both:
-        for code, (ended, said) in zip(codes.values(), both.map(served_until, codes), strict=True):
-            assert ended == code, said
-            assert "Aborted" not in said
-            assert "*** SIG" not in said  # the trace of a crash
+@pytest.mark.parametrize(
+    ("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["ctrl-c", "sigterm"]
+)
+def test_the_command_ends_in_good_order(sent, code):
+    ended, said = served_until(sent)
+    assert ended == code, said
+    assert "Aborted" not in said
+    assert "*** SIG" not in said  # the trace of a crash
 
 
 def test_ray_is_told_how_many_replicas_there_may_be():

@@ -286,10 +286,14 @@ def test_metrics_without_their_weights_are_refused_before_any_work(job, tmp_path
     for files, said in (
         ({"image_reward": "/nothing/here"}, "no /nothing/here"),
         ({"image_rewrad": "x", "image_reward": str(tmp_path)}, "did you mean 'image_reward'"),
-        ({"reference": "/nothing/there", "image_reward": str(tmp_path)}, "/nothing/there"),
+        ({"reference": str(tmp_path), "image_reward": str(tmp_path)}, "--reference is nothing"),
     ):
         with pytest.raises(InputError, match=said):
             run_suite(replace(job, suite=suite, files=files), WHOLE, tmp_path / "out")
+    suite = replace(job.suite, metrics=("frechet_shapes_clip",), margin=None)
+    missing = replace(job, suite=suite, files={"reference": "/nothing/there"})
+    with pytest.raises(InputError, match="/nothing/there"):
+        run_suite(missing, WHOLE, tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
 
 
