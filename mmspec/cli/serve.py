@@ -92,7 +92,10 @@ def _serve(args: argparse.Namespace) -> int:
         with _backend(models, limits, args.replicas, args.cluster) as backend:
             app = build_app(backend, limits, keys, local)
             print(ready, flush=True)
-            run_server(app, backend, args.host, args.port, limits)
+            most = (
+                1 if args.replicas is None else 2 * args.replicas[1]
+            )  # of which one is sent ahead
+            run_server(app, backend, args.host, args.port, limits, most * len(models))
     finally:
         signal.signal(signal.SIGTERM, before)
     return 0

@@ -25,13 +25,16 @@ class EndingServer(uvicorn.Server):
         super().handle_exit(sig, frame)
 
 
-def run_server(app: Any, backend: Backend, host: str, port: int, limits: ServeLimits) -> None:
+def run_server(
+    app: Any, backend: Backend, host: str, port: int, limits: ServeLimits, batches: int = 1
+) -> None:
     """Serve until the process is asked to end.
 
     Args:
         app, backend: see `build_app`.
         host, port: where.
-        limits: of which `waiting` bounds connections, too.
+        limits: of which `waiting` and `rows` bound connections, too.
+        batches: that run at a time, of all models and replicas.
     """
     config = uvicorn.Config(
         app,
@@ -39,7 +42,7 @@ def run_server(app: Any, backend: Backend, host: str, port: int, limits: ServeLi
         port=port,
         log_level="warning",
         access_log=False,
-        limit_concurrency=2 * limits.waiting + 16,
+        limit_concurrency=2 * (limits.waiting + limits.rows * batches) + 16,
         timeout_graceful_shutdown=GRACE,
     )
     EndingServer(config, backend).run()

@@ -18,7 +18,7 @@ import pytest
 from serving import KEY, LIMITS, asked, figures, free_port, running
 
 from mmspec.serve import backend as serving_backend
-from mmspec.serve import jobs
+from mmspec.serve import jobs, web_server
 from mmspec.serve.requests import ServeLimits
 
 
@@ -170,3 +170,14 @@ def test_a_client_that_leaves_in_the_middle_of_its_request(address, capfd):
     Half(address).socket.close()
     until(lambda: figures(address).get(gone, 0.0) == before + 1)
     assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("batches", [1, 4])
+def test_all_that_run_and_wait_are_let_in(monkeypatch, batches):
+    """And a few that only look; who comes beyond these is told by the queue, with 429."""
+    made = []
+    server = SimpleNamespace(run=lambda: None)
+    monkeypatch.setattr(web_server, "EndingServer", lambda config, _: made.append(config) or server)
+    limits = ServeLimits(rows=64, waiting=16)
+    web_server.run_server(None, None, "127.0.0.1", free_port(), limits, batches)
+    assert made[0].limit_concurrency > 64 * batches + 16 + 1
