@@ -92,9 +92,8 @@ def _serve(args: argparse.Namespace) -> int:
         with _backend(models, limits, args.replicas, args.cluster) as backend:
             app = build_app(backend, limits, keys, local)
             print(ready, flush=True)
-            most = (
-                1 if args.replicas is None else 2 * args.replicas[1]
-            )  # of which one is sent ahead
+            # a replica is sent the next batch ahead
+            most = 1 if args.replicas is None else 2 * args.replicas[1]
             run_server(app, backend, args.host, args.port, limits, most * len(models))
     finally:
         signal.signal(signal.SIGTERM, before)
