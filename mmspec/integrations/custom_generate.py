@@ -114,7 +114,8 @@ def generate(
     speculation = assisted_method(speculation, assistant_model, given)
     check_value("tokenizer", given.get("tokenizer"), PreTrainedTokenizerBase | None)
     words: tuple[Any, Any] = (None, None)
-    if speculation is not None and config_of(speculation).resolve("vlm").rule.routes:
+    asked = None if speculation is None else config_of(speculation)
+    if asked is not None and asked.resolve("vlm").rule.routes:
         words = given.get("tokenizer"), None  # it looks for the ends of sentences
     if assistant_tokenizer is not None:
         if given.get("tokenizer") is None:
@@ -126,8 +127,8 @@ def generate(
     parts = str(speculation), id(assistant_model), head, tuple(map(id, words))
     kept = vars(model).setdefault(KEPT, _Kept())
     if kept.parts != parts:
-        asked = None if speculation is None else config_of(speculation).method
-        loaded = None if head is None else load_head(head, kind="msd" if asked == "msd" else None)
+        kind = "msd" if asked is not None and asked.method == "msd" else None
+        loaded = None if head is None else load_head(head, kind=kind)
         beside = Beside(assistant_model, loaded, words)
         kept.generation = SpeculativeGeneration(model, speculation, beside)
         kept.parts = parts

@@ -117,7 +117,7 @@ def accuracy(count: int, side: int, damage=lambda picture, rng: picture, floor=0
 
 @pytest.mark.slow
 def test_rendered_scenes_at_128_pixels():
-    assert accuracy(600, 128) >= 0.99
+    assert accuracy(2000, 128) >= 0.99
 
 
 def test_rendered_scenes_at_64_pixels():

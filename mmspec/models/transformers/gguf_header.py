@@ -85,8 +85,13 @@ def take_rotary(model: PreTrainedModel, header: GgufHeader) -> None:
     """
     config = model.config.get_text_config()
     known = getattr(config, "rope_parameters", None) or {}
-    if "rope_type" not in known:
-        return  # there is no such embedding, or one for each kind of layers
+    if "rope_type" not in known:  # there is no such embedding, or one for each kind of layers
+        if known and (_FACTORS in header.tensors or _scaling(header, 1.0)):
+            raise InputError(
+                f"{header.file}: scaling of positions is not read for {header.architecture}, whose "
+                "layers are of several kinds; take the model's own folder"
+            )
+        return
     told = dict(known)
     base = header.field(f"{header.architecture}.rope.freq_base")
     if base is not None and not math.isclose(base, known["rope_theta"], rel_tol=1e-5):

@@ -18,6 +18,7 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 from mmspec.errors import InputError
 from mmspec.models.transformers import gguf
 from mmspec.models.transformers.gguf import load_gguf, unpack_gguf
+from mmspec.models.transformers.gguf_header import GgufHeader, take_rotary
 from mmspec.pipelines.text.pipeline import TextPipeline
 
 
@@ -152,6 +153,30 @@ def test_what_would_be_another_model_is_refused(tmp_path, words, llama, argument
     file = gguf_files.write_gguf(tmp_path / "a.gguf", llama, words, **arguments)
     with pytest.raises(InputError, match=told):
         load_gguf(file, torch.float32)
+
+
+def test_a_base_that_the_reader_does_not_map_is_taken(file, llama):
+    """As of Starcoder 2, whose class keeps its usual one."""
+    model = copy.deepcopy(llama)
+    model.config.rope_parameters = {"rope_type": "default", "rope_theta": 5e5}
+    model.model.rotary_emb = LlamaRotaryEmbedding(model.config)
+    take_rotary(model, GgufHeader(file))
+    assert model.config.rope_parameters["rope_theta"] == 10000.0
+    torch.testing.assert_close(model.model.rotary_emb.inv_freq, llama.model.rotary_emb.inv_freq)
+
+
+def test_scaling_of_layers_of_several_kinds_is_refused(tmp_path, words, llama):
+    """As of Gemma 3."""
+
+    def say(writer):
+        writer.add_rope_scaling_type(RopeScalingType.LINEAR)
+        writer.add_rope_scaling_factor(8.0)
+
+    header = GgufHeader(gguf_files.write_gguf(tmp_path / "a.gguf", llama, words, say=say))
+    model = copy.deepcopy(llama)
+    model.config.rope_parameters = {"full_attention": {"rope_type": "default", "rope_theta": 1e4}}
+    with pytest.raises(InputError, match="scaling of positions is not read for llama"):
+        take_rotary(model, header)
 
 
 def test_weights_become_floats_and_no_kernel_is_downloaded(file, monkeypatch):
