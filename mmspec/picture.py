@@ -75,17 +75,26 @@ def open_picture(
         return _rgb(picture, over, most_pixels)
 
 
-def check_picture(path: str | Path | bytes, formats: Formats = None) -> tuple[int, int]:
+def check_picture(
+    path: str | Path | bytes,
+    formats: Formats = None,
+    *,
+    most_pixels: int = MOST_PIXELS,
+    name: str | None = None,
+) -> tuple[int, int]:
     """Raise early what would end a long run: checks a PNG's checksums, of other formats the header.
+
+    Args:
+        path, formats, most_pixels, name: see `open_picture`.
 
     Returns:
         its two sides as they are stored, before EXIF turns it.
 
     Raises:
-        InputError: no file, no picture, a damaged one, or one of more than `MOST_PIXELS`.
+        InputError: no file, no picture, a damaged one, or one of too many pixels.
     """
-    with _opened(path, formats, None) as image:
-        _check_size(image, MOST_PIXELS)
+    with _opened(path, formats, name) as image:
+        _check_size(image, most_pixels)
         image.verify()
         return image.size
 

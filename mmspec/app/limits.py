@@ -11,7 +11,7 @@ from typing import Any
 from PIL import Image
 
 from ..errors import InputError
-from ..picture import WEB_FORMATS, open_picture
+from ..picture import WEB_FORMATS, check_picture, open_picture
 from . import markup
 
 logger = logging.getLogger(__name__)
@@ -70,8 +70,17 @@ def checked_number(value: Any, what: str, low: float, high: float, whole: bool =
 def checked_picture(path: Any, limits: Limits) -> Image.Image:
     """An uploaded picture in RGB: a PNG, JPEG or WebP that can be read whole."""
     file = checked_upload(path, "picture", limits)
-    most = limits.pixels  # parsers of other formats never see what a visitor uploads
-    return open_picture(file, formats=WEB_FORMATS, most_pixels=most, name="the picture")
+    return open_picture(file, **_taken(limits))
+
+
+def glance_at_picture(path: Any, limits: Limits) -> None:
+    """Check an uploaded picture as far as can be done without reading it whole."""
+    check_picture(checked_upload(path, "picture", limits), **_taken(limits))
+
+
+def _taken(limits: Limits) -> dict[str, Any]:
+    """What pictures are taken; parsers of other formats never see what a visitor uploads."""
+    return {"formats": WEB_FORMATS, "most_pixels": limits.pixels, "name": "the picture"}
 
 
 def checked_upload(path: Any, what: str, limits: Limits) -> Path:

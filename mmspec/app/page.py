@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
+from PIL import Image
 
 from ..errors import InputError
 from ..files import to_json
@@ -17,7 +18,15 @@ from .comparison import Comparison, State
 from .folders import Folders, told_as
 from .generation_view import GenerationRequest
 from .job_queue import RUNS, JobQueue, QueuedJob, runs, seconds_before, visitor_of
-from .limits import Limits, checked_number, checked_picture, checked_text, refused, safely
+from .limits import (
+    Limits,
+    checked_number,
+    checked_picture,
+    checked_text,
+    glance_at_picture,
+    refused,
+    safely,
+)
 from .method_fields import DROP, QUIET, WHOLE, MethodFields
 from .model_cache import ModelCache
 from .reports import ReportTab
@@ -101,7 +110,8 @@ class Page:
         def refusal(request: gr.Request, values: tuple[Any, ...]) -> str:
             def ask() -> None:
                 self.jobs.check(page._queue, request)
-                self._checked(tab, dict(zip(names, values, strict=True)), request)
+                given = dict(zip(names, values, strict=True))
+                self._checked(tab, given, request, glance_at_picture)
 
             return refused(ask)
 
@@ -231,7 +241,7 @@ class Page:
         jobs: list[QueuedJob[State]] = []
 
         def start() -> None:
-            wanted, called, folder = self._checked(tab, given, request)
+            wanted, called, folder = self._checked(tab, given, request, checked_picture)
 
             def work(job: QueuedJob[State]) -> None:
                 if told := self.cache.wait(tab.modality, folder):
@@ -276,16 +286,20 @@ class Page:
         return _only(markup.message("Stopped.") if stopped else gr.skip())
 
     def _checked(
-        self, tab: Tab, given: Mapping[str, Any], request: Any
+        self,
+        tab: Tab,
+        given: Mapping[str, Any],
+        request: Any,
+        seen: Callable[[Any, Limits], Image.Image | None],
     ) -> tuple[GenerationRequest, str, Path | None]:
-        """Checked request of a visitor; the name of its model, and its folder."""
+        """Checked request of a visitor, its picture `seen`; its model's name, and folder."""
         limits = self.limits
         prompt = checked_text(given["prompt"], "the prompt", limits.prompt)
         if not prompt:
             raise InputError("the prompt is empty; say what to make")
         picture = None
         if tab.pictured:
-            picture = checked_picture(given["picture"] or self.example, limits)
+            picture = seen(given["picture"] or self.example, limits)
         more = checked_text(given["more"], "the settings", limits.settings)
         if given["method"] is None:
             raise InputError(method_text.NOTHING)

@@ -63,7 +63,8 @@ def _serve(args: argparse.Namespace) -> int:
     check_range(args, 1, 2**20, "max_tokens")
     if not args.seconds > 0:
         raise InputError(f"--seconds must be above 0, not {args.seconds}")
-    check_device(args.device)
+    if args.cluster is None:  # its machines have devices of their own
+        check_device(args.device)
     keys = api_keys(args.api_key_file)
     try:
         import fastapi  # noqa: F401  # the routes'

@@ -21,6 +21,7 @@ from .. import __version__
 from ..errors import InputError
 from ..files import to_json
 from .backend import Backend, BusyError, ChatAsked, PictureAsked
+from .body_guard import BodyGuard
 from .jobs import News
 from .key_guard import KeyGuard
 from .refusals import GONE, FailedError, RefusedError, broken, refused, shape, unknown
@@ -45,6 +46,7 @@ def build_app(
     app.state.backend, app.state.limits = backend, limits
     posts = {"/v1/chat/completions": chat, "/v1/images/generations": pictures}
     guard: dict[str, Any] = {"keys": keys, "local": local and not keys, "posts": [*posts]}
+    app.add_middleware(BodyGuard, limits=limits)
     app.add_middleware(KeyGuard, refused=backend.refused, **guard)
     app.add_exception_handler(RefusedError, refused)
     app.add_exception_handler(StarletteHTTPException, unknown)
@@ -162,22 +164,15 @@ async def _body(request: Request, kind: Any) -> Any:
     """The request's body, of bounded size and of its form, that arrives in time."""
     limits: ServeLimits = request.app.state.limits
     try:
-        read = await asyncio.wait_for(_received(request, limits.body_bytes), limits.seconds)
+        read = await asyncio.wait_for(request.body(), limits.seconds)
     except ClientDisconnect:
         request.app.state.backend.refused(GONE)
         raise RefusedError(GONE, "the client is gone") from None
     except asyncio.TimeoutError:
         raise RefusedError(408, "the request took too long to arrive") from None
+    if sum(map(read.count, b"[{,")) > limits.parts:
+        raise RefusedError(413, f"the request has more than {limits.parts:,} brackets and commas")
     return await _checked(lambda: parsed(kind, read))
-
-
-async def _received(request: Request, most: int) -> bytes:
-    read = bytearray()
-    async for chunk in request.stream():
-        read += chunk
-        if len(read) > most:
-            raise RefusedError(413, f"the request has more than {most:,} bytes")
-    return bytes(read)
 
 
 async def _checked(make: Callable[[], Any]) -> Any:

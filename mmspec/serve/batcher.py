@@ -120,7 +120,7 @@ class Batcher:
         with self._news:
             for job in [job for job in self._waiting if job.idle or self._closed]:
                 self._waiting.remove(job)
-                job.fail(*(ENDS if self._closed else LATE))
+                self._drop(job)
             if self._closed:
                 return None
             batch: list[Job] = []
@@ -135,8 +135,15 @@ class Batcher:
             self._running = batch
             return batch
 
+    def _drop(self, job: Job) -> None:
+        """Tell a job that its turn does not come."""
+        job.fail(*(ENDS if self._closed else LATE))
+
     def _run(self, jobs: list[Job], again: bool = False) -> None:
-        """Run jobs; if several fail together, those that have had no news run alone, once again."""
+        """Run jobs; if several fail together, those that have had no news run again, in halves.
+
+        So one that can't run is found in few runs, and most of the others still run together.
+        """
         try:
             self.runners[jobs[0].model].run(jobs)
             self._failed = 0
@@ -145,9 +152,14 @@ class Batcher:
             if told is BROKEN:
                 logger.exception("a batch failed")
                 self._failed += not again  # it is one batch
-            alone = [job for job in jobs if not job.told] if len(jobs) > 1 else []
+            rest = [job for job in jobs if not job.told] if len(jobs) > 1 else []
             for job in jobs:
-                if job not in alone:
+                if job not in rest:
                     job.fail(*told)
-            for job in alone:
-                self._run([job], again=True)
+            half = (len(rest) + 1) // 2
+            for part in (rest[:half], rest[half:]):
+                for job in part:
+                    if job.idle:  # by now: runs take their time
+                        self._drop(job)
+                if alive := [job for job in part if not job.over]:
+                    self._run(alive, again=True)

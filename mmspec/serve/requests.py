@@ -13,11 +13,19 @@ import re
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+)
 
 from ..errors import InputError
 from ..files import to_json
 from ..picture import WEB_FORMATS, check_picture
+from ..pipelines.vlm.chat import conversation
 
 Seed = Annotated[int, Field(ge=0, lt=2**53)]
 _DATA = re.compile(r"data:image/[a-z+.-]+;base64,(.*)", re.DOTALL)
@@ -30,6 +38,7 @@ class ServeLimits:
 
     Attributes:
         body_bytes: of a request.
+        held_bytes: of all requests that are here at a time.
         pixels: of all pictures of a request.
         pictures: of a request.
         characters: of all texts of a request.
@@ -40,6 +49,7 @@ class ServeLimits:
     """
 
     body_bytes: int = 20_000_000
+    held_bytes: int = 500_000_000
     pixels: int = 16_000_000
     pictures: int = 8
     characters: int = 100_000
@@ -47,6 +57,11 @@ class ServeLimits:
     rows: int = 16
     waiting: int = 256
     seconds: float = 120.0
+
+    @property
+    def parts(self) -> int:
+        """Brackets and commas of a request: read, each may be an object of many times its size."""
+        return 2 * self.characters
 
 
 def _zero(value: float) -> float:
@@ -95,15 +110,36 @@ class ImagePart(_Body):
     image_url: ImageUrl
 
 
+Part = Annotated[TextPart | ImagePart, Field(discriminator="type")]
+
+
+def _in_parts(content: Any) -> Any:
+    """Text alone is the one part of its message."""
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    if not isinstance(content, list):
+        raise ValueError("it must be text, or a list of parts")
+    return content
+
+
 class ChatMessage(_Body):
     """A turn of a conversation."""
 
     role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[Annotated[TextPart | ImagePart, Field(discriminator="type")]] = ""
+    content: Annotated[list[Part], BeforeValidator(_in_parts)] = []
     name: Any = None
     refusal: Any = None
     annotations: Any = None
     audio: Any = None
+
+
+def _listed(stop: Any) -> Any:
+    """A string alone is a list of one."""
+    if isinstance(stop, str):
+        return [stop]
+    if not isinstance(stop, list):
+        raise ValueError("it must be a string, or a list of them")
+    return stop
 
 
 class StreamOptions(_Body):
@@ -125,7 +161,7 @@ class ChatRequest(_Labelled):
     top_k: Annotated[int, Field(ge=0)] = 0
     n: Annotated[int, Field(ge=1, le=MOST_CHOICES)] = 1
     seed: Seed | None = None
-    stop: str | Annotated[list[str], Field(max_length=4)] | None = None
+    stop: Annotated[list[str], Field(max_length=4), BeforeValidator(_listed)] = []
     stream: bool = False
     stream_options: StreamOptions | None = None
     frequency_penalty: Zero | None = None
@@ -137,8 +173,7 @@ class ChatRequest(_Labelled):
     @property
     def stops(self) -> tuple[str, ...]:
         """Strings that end an answer; they are not part of it."""
-        many = [self.stop] if isinstance(self.stop, str) else self.stop or []
-        return tuple(text for text in many if text)
+        return tuple(text for text in self.stop if text)
 
     def length(self, limits: ServeLimits) -> int | None:
         """Tokens that an answer may have; None: nobody says."""
@@ -149,14 +184,13 @@ class ChatRequest(_Labelled):
         """The messages as pipelines take them; pictures are checked, and opened by who runs them.
 
         Raises:
-            InputError: too much text, too many pictures, or one that can't be read.
+            InputError: too much text, too many pictures, one that can't be read, or no question at
+                the end.
         """
         told, characters, pictures, pixels = [], 0, 0, 0
         for message in self.messages:
             content: list[dict[str, Any]] = []
-            given = message.content
-            parts = [TextPart(type="text", text=given)] if isinstance(given, str) else given
-            for part in parts:
+            for part in message.content:
                 if isinstance(part, TextPart):
                     characters += len(part.text)
                     content.append({"type": "text", "text": part.text})
@@ -178,6 +212,7 @@ class ChatRequest(_Labelled):
             raise InputError(
                 f"the messages have {characters:,} characters, more than {limits.characters:,}"
             )
+        conversation(told)
         return told
 
 
@@ -247,17 +282,19 @@ def _picture(url: str) -> tuple[bytes, int]:
 
 
 def _without_nulls(body: bytes) -> bytes:
-    """A body without fields that are null, in it and in its messages: they are not given."""
+    """A body without fields that are null: they are not given."""
 
-    def given(fields: Any) -> Any:
+    def given(fields: Any, *inner: str) -> Any:
+        """Of an object, and of those in its list of this name."""
         if not isinstance(fields, dict):
             return fields
-        return {name: value for name, value in fields.items() if value is not None}
+        kept = {name: value for name, value in fields.items() if value is not None}
+        for name in inner[:1]:
+            if isinstance(kept.get(name), list):
+                kept[name] = [given(one, *inner[1:]) for one in kept[name]]
+        return kept
 
     try:
-        whole = given(json.loads(body))
-        if isinstance(whole, dict) and isinstance(whole.get("messages"), list):
-            whole["messages"] = [given(one) for one in whole["messages"]]
-        return to_json(whole).encode()
+        return to_json(given(json.loads(body), "messages", "content")).encode()
     except (ValueError, RecursionError):
         return body  # what is wrong with it is said where it is read

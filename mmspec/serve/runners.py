@@ -14,6 +14,7 @@ from PIL import Image
 
 from ..engine.draft import Context
 from ..engine.stats import SpecStats
+from ..models.transformers.prompted import most_positions
 from ..pipelines.load_switch import any_sample
 from ..pipelines.output import VlmStats
 from .jobs import Job, News
@@ -37,8 +38,7 @@ class ChatRunner:
 
     def __init__(self, pipe: Any, metrics: Metrics, limits: ServeLimits) -> None:
         self.pipe, self.metrics = pipe, metrics
-        config = pipe.model.config.get_text_config()
-        self._places = getattr(config, "max_position_embeddings", None)
+        self._places = most_positions(pipe.model.config.get_text_config())
         usual = limits.tokens if self._places is None else min(limits.tokens, self._places // 2)
         self._usual = max(1, usual)
 
@@ -58,7 +58,7 @@ class ChatRunner:
             for n in own:
                 _tell(job, rows[n][1], lines[n].close())
                 job.say(News("finish", rows[n][1], lines[n].finish))
-            written = sum(len(lines[n].tokens) for n in own)
+            written = [len(lines[n].tokens) for n in own]
             _end(job, stats, own, written, stats.prompt_tokens[own[0]])
 
         def hear(number: int, tokens: list[int], stats: VlmStats) -> bool:
@@ -138,7 +138,7 @@ class PictureRunner:
             self.metrics.began(job.model, time.monotonic() - job.arrived)
             for n in mine:
                 job.say(News("picture", rows[n][1], _png(out.images[n])))
-            _end(job, out.stats, mine, 0, 0, len(rows))
+            _end(job, out.stats, mine, rows=len(rows))
 
 
 @contextmanager
@@ -183,20 +183,25 @@ def _end(
     job: Job,
     stats: SpecStats,
     mine: Sequence[int],
-    written: int,
-    prompt: int,
+    written: Sequence[int] = (),
+    prompt: int = 0,
     rows: int | None = None,
 ) -> None:
-    """The last news: what a job's rows took; of vectors, which count otherwise, their share."""
+    """The last news: what a job's rows took; of vectors, which count otherwise, their share.
+
+    Of answers, tokens behind a stop string or a row's own limit are none: nobody gets them.
+    """
     counts = ("emitted", "calls", "drafted", "accepted")
     took = {}
     for name in counts:
         of = getattr(stats, name)
         apart = rows is None or len(of) == rows
         took[name] = sum(of[n] for n in mine) if apart else round(sum(of) * len(mine) / rows)
-    job.say(
-        News("usage", value={"prompt": prompt, "written": written, "method": stats.method, **took})
-    )
+    if written:
+        kept = zip(mine, written, strict=True)
+        took["emitted"] = sum(min(stats.emitted[n], most) for n, most in kept)
+    said = {"prompt": prompt, "written": sum(written), "method": stats.method, **took}
+    job.say(News("usage", value=said))
 
 
 def _png(picture: Image.Image) -> bytes:

@@ -202,10 +202,33 @@ class Told:
             yield news
 
 
-def model_deployment(limits: ServeLimits, replicas: tuple[int, int]) -> Any:
+def needs(offered: Sequence[Offered]) -> dict[str, float]:
+    """Resources of a replica, by Ray's names: a GPU where a model runs on one."""
+    gpu = any(one.device.startswith("cuda") for one in offered)
+    return {"CPU": 1, **({"GPU": 1} if gpu else {})}
+
+
+def check_room(offered: Sequence[Offered], least: int, has: Mapping[str, float]) -> None:
+    """Raise an `InputError` if a machine has no room for the least replicas: Ray would wait for it.
+
+    Args:
+        has: its resources, by Ray's names.
+    """
+    for name, each in needs(offered).items():
+        if least * each > has.get(name, 0):
+            raise InputError(
+                f"{least} replicas need {least * each:.0f} {name}s, and this machine has "
+                f"{has.get(name, 0):.0f}; ask for fewer replicas"
+            )
+
+
+def model_deployment(
+    offered: Sequence[Offered], limits: ServeLimits, replicas: tuple[int, int]
+) -> Any:
     """The replicas' deployment, still without what it offers.
 
     Args:
+        offered: decides what a replica needs of a machine.
         limits: the rows of a batch are what a replica is to be busy with, and twice as many the
             most that it takes at a time.
         replicas: least and most; between them their number follows the load.
@@ -226,6 +249,7 @@ def model_deployment(limits: ServeLimits, replicas: tuple[int, int]) -> Any:
         max_ongoing_requests=2 * limits.rows,
         max_queued_requests=limits.waiting,
         logging_config=WARNINGS,
+        ray_actor_options={f"num_{name.lower()}s": each for name, each in needs(offered).items()},
         **number,
     )
 
@@ -250,7 +274,7 @@ def scaled_out(
     check_names(offered)
     if address is None:  # Ray would try three times, with traces
         check_here(offered)
-    model = model_deployment(limits, replicas).bind(list(offered), limits)
+    model = model_deployment(offered, limits, replicas).bind(list(offered), limits)
     try:
         try:
             with _sigterm_kept():
@@ -260,10 +284,14 @@ def scaled_out(
                     include_dashboard=False,
                     logging_level=logging.WARNING,
                 )
+            if address is None:  # others' cluster may grow
+                check_room(offered, replicas[0], ray.cluster_resources())
             logging.getLogger("ray.serve").setLevel(logging.WARNING)
             # requests come by this process: Serve's own proxy answers 404 until it knows the routes
             serve.start(proxy_location="Disabled", logging_config=WARNINGS)
             handle = serve.run(model, name=NAME, route_prefix=None, blocking=False)
+        except InputError:
+            raise
         except Exception as error:  # of a machine that is too busy, Ray raises it as such
             last = _own_error() or str(error).strip().rpartition("\n")[2] or reason(error)
             raise InputError(f"the replicas can't start: {last}") from error

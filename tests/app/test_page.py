@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import sys
+from functools import partial
 
 import gradio as gr
 import pytest
 from visits import METHOD, TAB, images, one, shown, visitor
 
 from mmspec.app.folders import Folders
-from mmspec.app.limits import Limits
+from mmspec.app.limits import Limits, glance_at_picture, refused
 from mmspec.app.model_cache import ModelCache
 from mmspec.app.page import Page
 from mmspec.app.server import _example
@@ -89,6 +90,26 @@ def test_bad_pictures(page, tmp_path):
         (bitmap, "no PNG, JPEG or WebP"),
     ):
         assert re.search(told, one(page, "vlm", picture=None if file is None else str(file)))
+        early = refused(partial(glance_at_picture, file, page.limits))
+        assert re.search(told.replace("&#x27;", "'"), early)
+
+
+def test_a_picture_is_read_whole_at_its_turn_alone(page, tmp_path, monkeypatch):
+    """What is said at the press of the button looks at its header."""
+    from PIL import Image, ImageFile
+
+    def never(*_):
+        raise AssertionError("it was read")
+
+    picture, text = tmp_path / "a.jpg", tmp_path / "b.jpg"
+    Image.effect_noise((64, 64), 50).save(picture)
+    text.write_text("no picture")
+    page.example = picture
+    monkeypatch.setattr(ImageFile.ImageFile, "load", never)
+    fields, asked = opened(page, "vlm", "asked")
+    assert "mm-error" not in asked(visitor(), *fields)
+    page.example = text
+    assert "no PNG, JPEG or WebP" in asked(visitor(), *fields)
 
 
 def test_prompts_are_escaped(page):
@@ -187,11 +208,11 @@ def test_the_page_as_it_opens_generates(modality, tmp_path):
     assert re.search(r"Done: [\w-]+ is [\d.]+× as fast as plain decoding", last[0]), last[0]
 
 
-def opened(page: Page, modality: str):
-    """The values of a tab's fields, and the function that its button calls."""
+def opened(page: Page, modality: str, name: str = "generate"):
+    """The values of a tab's fields, and the function of this name that its button calls."""
     blocks = page.build()
     (at,) = (n for n, tab in enumerate(TABS) if tab.modality == modality)
-    buttons = [f for f in blocks.fns.values() if f.name == "generate"]
+    buttons = [f for f in blocks.fns.values() if f.name == name]
     return [field.value for field in buttons[at].inputs], buttons[at].fn
 
 

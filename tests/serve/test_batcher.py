@@ -19,13 +19,16 @@ class Recording:
     """A model that notes its batches, and waits at a gate."""
 
     def __init__(self):
-        self.gate, self.batches = threading.Event(), []
+        self.gate, self.batches, self.runs = threading.Event(), [], 0
 
     def run(self, jobs):
         self.gate.wait(60)
+        self.runs += 1
         if all(job.asked == "mute" for job in jobs):
             raise RuntimeError("before anything is told")
         if any(job.asked == "wrong" for job in jobs):
+            for job in jobs:
+                job.cancelled = job.cancelled or job.asked == "leaves"
             raise InputError("this can't be")
         if any(job.asked == "broken" for job in jobs):
             if len(jobs) > 1:
@@ -95,6 +98,32 @@ def test_one_that_can_t_run_does_not_take_others_along(line):
     line.wait(4)
     assert line.model.batches == [["first"], ["a"], ["b"]]
     assert tuple(line.heard["wrong"][0].value) == (400, "this can't be")
+
+
+def test_those_beside_one_that_can_t_run_still_run_together():
+    """Fifteen in four batches, not one by one."""
+    line = Line(rows=16, waiting=20)
+    busy(line)
+    for n in range(16):
+        line.ask("wrong" if n == 5 else f"{n}")
+    line.model.gate.set()
+    line.wait(17)
+    line.batcher.close()
+    assert sorted(map(len, line.model.batches[1:])) == [1, 2, 4, 8]
+    assert line.model.runs == 1 + 9  # half of them end at the one that can't
+    assert tuple(line.heard["wrong"][0].value) == (400, "this can't be")
+    fine = [name for name, heard in line.heard.items() if heard[-1].kind == "usage"]
+    assert len(fine) == 16
+
+
+def test_who_leaves_while_a_batch_fails_does_not_run_again(line):
+    busy(line)
+    for name in ("wrong", "leaves", "b"):
+        line.ask(name)
+    line.model.gate.set()
+    line.wait(4)
+    assert line.model.batches == [["first"], ["b"]]
+    assert [one.kind for one in line.heard["leaves"]] == ["error"]
 
 
 def test_no_client_sees_a_trace(line, caplog):

@@ -26,6 +26,9 @@ def chat(content="hello", **more) -> bytes:
     return json.dumps({"model": "m", "messages": [turn], **more}).encode()
 
 
+WORDS = {"type": "text", "text": "What is this?"}
+
+
 def seen(where: str) -> dict:
     return {"type": "image_url", "image_url": {"url": where}}
 
@@ -37,12 +40,11 @@ def test_nesting_that_is_too_deep_is_the_clients_fault():
 
 
 def test_a_conversation_with_pictures():
-    words = {"type": "text", "text": "What is this?"}
-    asked = parsed(ChatRequest, chat([seen(url()), words], max_tokens=7, stop="a", user="me"))
+    asked = parsed(ChatRequest, chat([seen(url()), WORDS], max_tokens=7, stop="a", user="me"))
     (turn,) = asked.conversation(LIMITS)
     assert turn["role"] == "user"
     assert Image.open(io.BytesIO(turn["content"][0]["image"])).size == (8, 8)
-    assert turn["content"][1] == words
+    assert turn["content"][1] == WORDS
     assert (asked.length(LIMITS), asked.stops, asked.temperature) == (7, ("a",), 1.0)
     longer = parsed(ChatRequest, chat(max_completion_tokens=900, stop=["a", ""]))
     assert (longer.length(LIMITS), longer.stops) == (40, ("a",))
@@ -68,8 +70,11 @@ def test_a_conversation_with_pictures():
         (chat(max_tokens=0), "max_tokens"),
         (chat(n=99), "n: "),
         (chat(seed=-1), "seed"),
-        (chat(stop=["a"] * 5), "stop"),
-        (chat([{"type": "audio"}]), "messages.0.content"),
+        (chat(stop=["a"] * 5), "stop: List should have at most 4 items"),
+        (chat(stop=5), "stop: it must be a string, or a list of them"),
+        (chat(5), "messages.0.content: it must be text, or a list of parts"),
+        (chat([{"type": "input_audio"}]), "messages.0.content.0: Input tag 'input_audio'"),
+        (chat([{**WORDS, "cache_control": {}}]), "not honour messages.0.content.0.text.cache"),
         (json.dumps({"model": "m", "messages": []}).encode(), "messages"),
         (json.dumps({"messages": []}).encode(), "model: Field required"),
     ],
@@ -94,6 +99,9 @@ def test_what_is_wrong_with_a_body(body, message):
         ([seen(url(8)), seen(url(9))], "have 145 pixels, more than 130"),
         ([seen(url())] * 3, "at most 2 pictures"),
         ("x" * 51, "51 characters, more than 50"),
+        (" ", "the question is empty"),
+        ([], "the question is empty"),
+        ([seen(url())], "the question is empty"),
     ],
 )
 def test_what_is_wrong_with_a_conversation(content, message):
@@ -105,12 +113,20 @@ def test_what_is_wrong_with_a_conversation(content, message):
 def test_what_is_null_is_not_given():
     """As OpenAI's clients send it, and their own answers as the next turn's."""
     said = {"role": "assistant", "content": None, "refusal": None, "tool_calls": None}
-    turns = [{"role": "user", "content": "a"}, said, {"role": "user", "content": "b"}]
+    part = {**WORDS, "cache_control": None}
+    turns = [{"role": "user", "content": "a"}, said, {"role": "user", "content": [part]}]
     nothing = dict.fromkeys(("temperature", "stream", "tools", "stop", "max_tokens", "logit_bias"))
     body = json.dumps({"model": "m", "messages": turns, **nothing}).encode()
     asked = parsed(ChatRequest, body)
     assert [one["role"] for one in asked.conversation(LIMITS)] == ["user", "assistant", "user"]
     assert (asked.temperature, asked.length(LIMITS)) == (1.0, None)
+
+
+def test_the_last_message_is_the_users():
+    turns = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+    body = json.dumps({"model": "m", "messages": turns}).encode()
+    with pytest.raises(InputError, match="the last message must be the user's"):
+        parsed(ChatRequest, body).conversation(LIMITS)
 
 
 def test_what_scripts_say_and_nothing_changes_is_taken():

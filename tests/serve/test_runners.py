@@ -56,6 +56,45 @@ def test_without_a_length_an_answer_has_what_its_prompt_leaves(pipe):
         answers(pipe, [short, long])  # those of a batch run alone then
 
 
+def test_positions_that_would_turn_otherwise_are_none(pipe, monkeypatch):
+    """Of a model whose rotation changes behind its first length, an answer has those before."""
+    rope = {"rope_type": "dynamic", "original_max_position_embeddings": PLACES // 2}
+    told = {**pipe.model.config.rope_parameters, **rope}
+    monkeypatch.setattr(pipe.model.config, "rope_parameters", told)
+    long = "the cat saw the dog " * 3
+    assert PLACES // 4 < pipe.prompt_tokens(long) < PLACES // 2
+    (told,) = answers(pipe, [long])
+    assert told["prompt"] + told["written"] == PLACES // 2
+
+
+def test_tokens_that_nobody_gets_are_not_counted(pipe):
+    """Of a round, those behind a stop string or behind a row's own limit."""
+    said = [{"role": "user", "content": [{"type": "text", "text": "the cat saw the dog " * 2}]}]
+
+    def usage(limit, stops=()) -> dict:
+        heard: list = []
+        asked = [ChatAsked(said, 0.0, 1.0, 0, n, s) for n, s in ((limit, stops), (30, ()))]
+        tells = heard.append, lambda _: None
+        late = time.monotonic() + 60
+        jobs = [
+            Job("m", one, one.key, 1, [0], tell, late)
+            for one, tell in zip(asked, tells, strict=True)
+        ]
+        ChatRunner(pipe, RunMetrics(), ServeLimits()).run(jobs)
+        (found,) = [one for one in heard if one.kind == "usage"]
+        return found.value
+
+    pipe.enable_speculation("prompt-lookup")
+    try:
+        whole = usage(30)
+        assert whole["calls"] < whole["emitted"] == whole["written"] == 30
+        for limit in range(1, 12):
+            told = usage(limit)
+            assert told["emitted"] == told["written"] == limit
+    finally:
+        pipe.disable_speculation()
+
+
 def test_a_short_answer_is_told_before_the_long_one_beside_it_is_over(pipe):
     """And one that is too late, as soon as it is."""
     heard, jobs = [], []

@@ -269,6 +269,7 @@ def test_ray_does_not_take_the_answer_to_sigterm_away(monkeypatch, kept):
 
     monkeypatch.setattr(scale_out.ray, "init", init)
     monkeypatch.setattr(scale_out.serve, "start", start)
+    monkeypatch.setattr(scale_out.ray, "cluster_resources", lambda: {"CPU": 1.0})
     asked = [Offered("vlm", "embedded-vlm")], ServeLimits(), (1, 1)
     before = signal.signal(signal.SIGTERM, kept)
     try:
@@ -324,15 +325,40 @@ def test_the_command_ends_in_good_order(sent, code):
 def test_ray_is_told_how_many_replicas_there_may_be():
     from mmspec.serve.scale_out import model_deployment
 
-    limits = ServeLimits(rows=6, waiting=50)
-    made = model_deployment(limits, (1, 4))
+    limits, here = ServeLimits(rows=6, waiting=50), [Offered("vlm", "embedded-vlm")]
+    made = model_deployment(here, limits, (1, 4))
     found = made._deployment_config.autoscaling_config
     assert (found.min_replicas, found.max_replicas, found.target_ongoing_requests) == (1, 4, 6)
     assert made.max_ongoing_requests == 12
     assert made.max_queued_requests == 50
-    fixed = model_deployment(limits, (3, 3))
+    fixed = model_deployment(here, limits, (3, 3))
     assert fixed.num_replicas == 3
     assert fixed._deployment_config.autoscaling_config is None
+    assert made.ray_actor_options == {"num_cpus": 1}
+    beside = [*here, Offered("image", "embedded-image", device="cuda:0")]
+    assert model_deployment(beside, limits, (1, 1)).ray_actor_options["num_gpus"] == 1
+
+
+@pytest.mark.parametrize(
+    ("device", "has", "wrong"),
+    [
+        ("cpu", {"CPU": 4.0}, None),
+        ("cpu", {"CPU": 3.0}, "4 replicas need 4 CPUs, and this machine has 3"),
+        ("cuda", {"CPU": 8.0, "GPU": 4.0}, None),
+        ("cuda", {"CPU": 8.0, "GPU": 1.0}, "4 replicas need 4 GPUs, and this machine has 1"),
+        ("cuda", {"CPU": 8.0}, "4 replicas need 4 GPUs, and this machine has 0"),
+    ],
+)
+def test_more_replicas_than_there_is_room_for_are_refused(device, has, wrong):
+    """Ray would wait for room for ever, without a line."""
+    from mmspec.serve.scale_out import check_room
+
+    here = [Offered("vlm", "embedded-vlm", device=device)]
+    if wrong is None:
+        check_room(here, 4, has)
+        return
+    with pytest.raises(InputError, match=wrong):
+        check_room(here, 4, has)
 
 
 def test_the_front_tells_its_own_figures_only():

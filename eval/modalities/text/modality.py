@@ -7,6 +7,7 @@ from typing import Any
 
 from ....errors import InputError
 from ....methods import SpecConfig
+from ....models.transformers.prompted import most_positions
 from ....pipelines.text.pipeline import TextPipeline
 from ...data.conversations import Conversation
 from ...measure.categories import categories
@@ -95,7 +96,7 @@ def check_conversations(pipe: TextPipeline, items: Sequence[Conversation], limit
     Raises:
         InputError: there is such a conversation; its number is named.
     """
-    longest = getattr(pipe.model.config, "max_position_embeddings", None)
+    longest = most_positions(pipe.model.config.get_text_config())
     for number, item in enumerate(items, 1):
         turns = [{"role": "user", "content": turn} for turn in item.turns]
         told = [one for turn in turns for one in (turn, {"role": "assistant", "content": ""})]

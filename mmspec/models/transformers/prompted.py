@@ -238,20 +238,25 @@ class PromptedDecoder(CausalDecoder):
 
     def rotary(self, grid: int = 0) -> Tensor:
         """Columns of `positions`, up to the first with one that the model does not have."""
-        most = getattr(self.config, "max_position_embeddings", None) or 0
-        most = most if most > 0 else sys.maxsize
-        rope = getattr(self.config, "rope_parameters", None) or {}
-        for one in (rope, *(kind for kind in rope.values() if isinstance(kind, dict))):
-            if one.get("rope_type") in ("dynamic", "longrope"):
-                # beyond this, all positions turn at another speed, and cached keys would not
-                most = min(most, one.get("original_max_position_embeddings") or most)
-        known = (self._positions < most).flatten(0, -2).all(0)
+        most = most_positions(self.config)
+        known = (self._positions < (sys.maxsize if most is None else most)).flatten(0, -2).all(0)
         return torch.arange(int(known.long().cumprod(0).sum()), device=known.device)
 
     def turned(self, columns: Tensor) -> Tensor:
         """Positions of columns; see `EncodedPrompt.positions`."""
         columns = columns.expand(*self._narrowed.shape[:-1], -1)
         return self._narrowed.gather(-1, columns)
+
+
+def most_positions(config: Any) -> int | None:
+    """Positions that a text model has, as its configuration says; None: nothing bounds them."""
+    bounds = [getattr(config, "max_position_embeddings", None)]
+    rope = getattr(config, "rope_parameters", None) or {}
+    for one in (rope, *(kind for kind in rope.values() if isinstance(kind, dict))):
+        if one.get("rope_type") in ("dynamic", "longrope"):
+            # beyond this, all positions turn at another speed, and cached keys would not
+            bounds.append(one.get("original_max_position_embeddings"))
+    return min((most for most in bounds if most and most > 0), default=None)
 
 
 def refuse(what: str) -> NoReturn:
