@@ -1,6 +1,7 @@
 # make picture   makes a picture from a prompt twice, plainly and speculatively, into out/
 # make demo      serves the demo on this machine, until Ctrl-C; with PORT=7861 at another port
-# make test      runs every check: style, types, tests; with SLOW=1 also the tests that take long
+# make test      runs every check: style, types, tests; with SLOW=1 also the tests that take long, with
+#                SLOW=0/8 to SLOW=7/8 an eighth of them
 # make docs      builds the site of the pages and the API reference into site/
 # make dist      builds wheel and sdist into dist/ and checks them: what they hold, and all that integrations does
 # make integrations   types the page of integrations in empty environments, into which it downloads PyTorch
@@ -35,7 +36,8 @@ test: $(READY)
 	@echo "Checking types ..."
 	@$(BIN)/mypy
 	@echo "Running the tests, one process on each core ..."
-	@$(BIN)/python -m pytest -n logical --dist worksteal -m "$(TESTS)"
+	@$(BIN)/python -m pytest -n logical --dist worksteal -m "$(TESTS)" \
+		$(if $(findstring /,$(SLOW)),--slow-part $(SLOW))
 	@echo "Done: all checks passed"
 
 docs: $(READY)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import sys
+import zlib
 from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,6 +28,21 @@ for room in ("", *_ROOMS, *_ENGINE):
 
 def pytest_addoption(parser):
     parser.addoption("--other-rounding", type=int, metavar="SEED", help="see tests/rounding.py")
+    told = "of the tests marked slow run one part of N, K from 0 on: all parts together are all"
+    parser.addoption("--slow-part", type=part, metavar="K/N", help=told)
+
+
+def part(text: str) -> tuple[int, int]:
+    """A part of several, K/N."""
+    k, n = map(int, text.split("/"))
+    if not 0 <= k < n:
+        raise ValueError(text)
+    return k, n
+
+
+def in_part(nodeid: str, k: int, n: int) -> bool:
+    """True for the tests of part k of n, always the same and on any machine."""
+    return zlib.crc32(nodeid.encode()) % n == k
 
 
 LEFT_OUT: Counter[str] = Counter()
@@ -34,11 +50,17 @@ LEFT_OUT: Counter[str] = Counter()
 OPTIONAL = ("gpu", "browser", "slow", "speculators", "fresh")
 
 
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
     """Files with tests that take long come first, so that no process waits for one at the end, and
     of them those about the whole package, which take the longest."""
     here = Path(__file__).parent
-    long = {item.path for item in items if item.get_closest_marker("slow")}
+    slow = {item for item in items if item.get_closest_marker("slow")}
+    if chosen := config.getoption("--slow-part"):
+        others = [item for item in items if item in slow and not in_part(item.nodeid, *chosen)]
+        slow -= {*others}
+        items[:] = [item for item in items if item not in others]
+        config.hook.pytest_deselected(items=others)
+    long = {item.path for item in slow}
     items.sort(key=lambda item: (item.path not in long, item.path.parent != here))
 
 

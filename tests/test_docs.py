@@ -56,6 +56,7 @@ def html(name: str) -> str:
     return re.sub(r"README\.md$", "index.md", name).removesuffix(".md") + ".html"
 
 
+@pytest.mark.slow
 def test_every_page_is_on_the_site(site):
     """And in its nav."""
     assert sorted(NAV) == sorted(PAGES)
@@ -81,6 +82,7 @@ def test_lists_right_under_text_are_lists(site):
     assert [line for line in lines if line.startswith("- ")] == []
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_the_site_fits_a_phone(site, browser):
     """No page is wider than its window: wide tables and code scroll by themselves."""

@@ -150,6 +150,7 @@ def test_clip_tells_held_out_captions_apart(clip):
     assert figures["caption of a picture among 100"] >= 0.95
 
 
+@pytest.mark.slow
 def test_clip_prefers_pictures_that_are_right(clip, pipe):
     """On pictures of the model too: those that the detector calls right score higher."""
     rng = np.random.default_rng(12)
@@ -166,6 +167,7 @@ def test_clip_prefers_pictures_that_are_right(clip, pipe):
     assert scores[right].mean() > scores[~right].mean()
 
 
+@pytest.mark.slow
 def test_features_move_away_as_pictures_get_worse(clip):
     rng = np.random.default_rng(13)
     scenes = [sample(rng, TASKS[i % 6], "held_out")[1] for i in range(480)]

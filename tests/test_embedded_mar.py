@@ -66,6 +66,7 @@ def test_autoencoder_keeps_what_the_detector_sees(pipe):
     assert np.mean(right) >= 0.85
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "method", ["reflection", pytest.param("gamma-maximal", marks=pytest.mark.slow)]
 )

@@ -81,6 +81,7 @@ def test_clips_follow_their_prompts(pipe):
     assert score(0) >= 2 * score(1)
 
 
+@pytest.mark.slow
 def test_usual_threshold_leaves_blocks_to_both(pipe):
     pipe.enable_speculation(SpecConfig("sdvg"))
     out = pipe([PROMPT] * 3, generator=[torch.Generator().manual_seed(i) for i in range(3)])
@@ -106,6 +107,7 @@ def test_long_clip_streams(pipe):
     assert held[-1] == held[BLOCKS]
 
 
+@pytest.mark.slow
 def test_command(tmp_path, capsys):
     assert main(["video", PROMPT, "--compare", "--blocks", "4", "-o", str(tmp_path)]) == 0
     record = json.loads((tmp_path / "stats.json").read_text())["methods"]

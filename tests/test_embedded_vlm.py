@@ -44,6 +44,7 @@ def test_drafter_costs_a_third_at_most(pipe):
     assert cost(pipe.drafter) <= cost(pipe.model) / 3
 
 
+@pytest.mark.slow
 def test_answers_about_what_training_never_shows(pipe):
     lines = list(held_out_questions(20))
     said = []
@@ -77,6 +78,7 @@ def test_greedy_methods_agree():
         assert method == "plain" or out.stats.nfe < found["plain"].stats.nfe, method
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("temperature", [0.0, pytest.param(1.0, marks=pytest.mark.slow)])
 def test_heads_are_worth_their_while_and_look(pipe, temperature):
     assert sorted(pipe.heads) == HEADS

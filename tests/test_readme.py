@@ -129,16 +129,24 @@ def test_make_installs_what_is_needed_alone(target, installed):
 
 
 def test_ci_leaves_out_no_test_where_there_is_no_browser():
-    """Nor one that takes long; a developer's run does, and its last lines say so."""
+    """And runs a part of those that take long; a developer's run leaves both out, and says so."""
     bare = {"PATH": "/nonexistent"}
-    _, *typed = shlex.split((ROOT / ".ci/run").read_text().splitlines()[-1], comments=True)
+    last = (ROOT / ".ci/run").read_text().splitlines()[-1].replace("$part", "3/8")
+    _, *typed = shlex.split(last, comments=True)
     assert typed[0] == "make"
+    assert "SLOW=3/8" in typed
     # these take what few have, or download much
     everything = "not gpu and not speculators and not llama_cpp and not fresh"
-    assert any(line.endswith(f'-m "{everything}"') for line in recipe(*typed[1:], **bare))
+
+    def tests(*arguments: str, **more: str) -> str:
+        """The last options of the command that runs the tests."""
+        (line,) = (one for one in recipe(*arguments, **bare, **more) if "-n logical" in one)
+        return " ".join(line.split()).partition("worksteal ")[2]
+
+    assert tests(*typed[1:]) == f'-m "{everything}" --slow-part 3/8'
     assert any("-m speculators" in line for line in recipe(*typed[1:], **bare))
-    (line,) = (line for line in recipe("test", **bare) if "pytest" in line)
-    assert line.endswith(f'-m "{everything} and not browser and not slow"')
+    assert tests("test") == f'-m "{everything} and not browser and not slow"'
+    assert tests("test", SLOW="1") == f'-m "{everything} and not browser"'
 
 
 @pytest.mark.parametrize("command", LIGHT)

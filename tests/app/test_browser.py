@@ -138,6 +138,7 @@ def upload(page, file: Path) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("tab", "width", "method"),
     [
@@ -166,6 +167,7 @@ def test_generate(visitor, tab, width, method, tmp_path):
     look(page, tmp_path)
 
 
+@pytest.mark.slow
 def test_another_model(visitor, folders, tmp_path):
     """From the list and by its path: hint, methods and what is drawn are those of that model."""
     bare = tmp_path / "bare"
@@ -230,6 +232,7 @@ def test_a_choice_outlasts_a_model_that_comes_late(visitor, monkeypatch):
     assert method.input_value() == "eagle"
 
 
+@pytest.mark.slow
 def test_stop(visitor, slow, tmp_path):
     page = visitor()
     page.get_by_label("window").fill("1")
@@ -245,6 +248,7 @@ def test_stop(visitor, slow, tmp_path):
     look(page, tmp_path)
 
 
+@pytest.mark.slow
 def test_two_visitors_at_once(visitor, slow):
     """Each gets what it would get alone."""
     pages = visitor(), visitor()
@@ -268,6 +272,7 @@ def test_two_visitors_at_once(visitor, slow):
     assert [picture_of(alone, side) for side in ("speculative", "plain")] == together[1]
 
 
+@pytest.mark.slow
 def test_whoever_leaves_makes_room(visitor, slow, monkeypatch):
     """A run whose visitor closed the page ends, and the next in the queue begins."""
     observe, rounds = ImageView.observe, Counter()
@@ -293,6 +298,7 @@ def test_whoever_leaves_makes_room(visitor, slow, monkeypatch):
     assert rounds["a blue star"] >= 16
 
 
+@pytest.mark.slow
 def test_bad_uploads(visitor, tmp_path):
     """Of no picture, of one that is too large, and of what is no report: a line, and no more."""
     text, large, fine = tmp_path / "a.png", tmp_path / "b.png", tmp_path / "c.png"
@@ -317,6 +323,7 @@ def test_bad_uploads(visitor, tmp_path):
     page.locator("img.mm-thumbnail").wait_for()
 
 
+@pytest.mark.slow
 def test_reports(visitor, tmp_path):
     page = visitor("Frontier")
     first = Report.read(next(iter(shipped_reports().values())))

@@ -101,6 +101,7 @@ def check_press(page, title: str, size: str) -> None:
         assert title != "Image" or all(in_sight(page, panel, whole=True) for panel in panels)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES)
 def test_every_tab(browser, home, size):
     with window(browser, size) as page:

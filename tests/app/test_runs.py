@@ -101,6 +101,7 @@ def test_stop_of_a_run_that_has_shown_nothing_yet(page):
     assert page.ended(tab, "Done: ", visitor())[0] == gr.skip()
 
 
+@pytest.mark.slow
 def test_both_sides_are_shown_as_they_go(page, slow):
     """Tokens as they stand, and how fast speculation was, against plain decoding so far."""
     tab, told, parts = TAB["image"], [], [set(), set()]
@@ -115,6 +116,7 @@ def test_both_sides_are_shown_as_they_go(page, slow):
     assert all(len(found) > 2 and "16" in found for found in parts)
 
 
+@pytest.mark.slow
 def test_what_a_run_waits_for_is_told(page, folders, slow):
     """The model and its size, then about how long; and a run that has not ended yet."""
     _, go, free = slow

@@ -39,6 +39,7 @@ def folder(tmp_path, monkeypatch):
     return path
 
 
+@pytest.mark.slow
 def test_heads_of_one_start_and_the_same_answers(folder, tmp_path, monkeypatch, capsys):
     """From the command: what differs is the loss; the folder stays; a second run trains nothing."""
     written, starts, losses = [], [], []

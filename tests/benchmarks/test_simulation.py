@@ -255,6 +255,7 @@ def subject_at(temperature):
     return Subject(job, pipe)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "schedule"),
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from unittest.mock import patch
 
+import pytest
 import torch
 from transformers import Mamba2Config, Mamba2ForCausalLM
 
@@ -30,6 +31,7 @@ def test_scan_and_branches_say_the_same(monkeypatch):
     torch.testing.assert_close(*laws, rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_every_shape_is_measured(monkeypatch):
     monkeypatch.setattr(state_trees, "SIZES", TINY)
     monkeypatch.setattr(state_trees, "VOCAB", 64)

@@ -82,6 +82,7 @@ def test_unwritable_folder(run, tiny_folder, tmp_path, refused):
     assert names(tmp_path) == ["file"]
 
 
+@pytest.mark.slow
 def test_as_a_process(tiny_folder, tmp_path, refused):
     """No library says a word of its own, in a process that nobody has prepared."""
     tensor = "encoder.block.0.layer.0.layer_norm.weight"

@@ -152,6 +152,7 @@ def test_a_tree_has_no_guess():
 # --- the loop -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("gamma", "limit"), [(1, 5), (2, 4), (3, 4)])
 @pytest.mark.parametrize("rule", [TokenRule, BlockRule])
 def test_joint_law_of_the_whole_loop(gamma, limit, rule):
@@ -167,6 +168,7 @@ def test_joint_law_of_the_whole_loop(gamma, limit, rule):
     assert distance(law, target.joint(limit)) < EXACT
 
 
+@pytest.mark.slow
 def test_joint_law_with_three_tokens_an_end_and_a_changing_length():
     target, model = Table(3, 40), Table(3, 5)
     law = whole_loop(
@@ -195,6 +197,7 @@ def test_what_was_drawn_for_other_tokens_must_not_stay():
     assert distance(law, target.joint(4)) > 1e-3
 
 
+@pytest.mark.slow
 def test_coins_that_two_calls_share_are_seen():
     """The authors' first code: the guess that stands and the token after it share a coin."""
 
@@ -361,6 +364,7 @@ def test_a_process_that_dies_is_left_alone(threads):
     assert torch.get_num_threads() == threads
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("broken", [0, 2])
 def test_laws_that_are_none_do_not_change_the_law(broken):
     """A NaN law is drawn from evenly, wherever it stands."""

@@ -74,6 +74,7 @@ def drafter(network, size=3):
     return FuzzyDrafter(network, network.fuzzy, size)
 
 
+@pytest.mark.slow
 @torch.inference_mode()
 def test_joint_law_of_the_whole_loop():
     network, target = Network(llama(2)), Table(2, 7)

@@ -216,6 +216,7 @@ class Drawn(BlockDrafter):
         return draft
 
 
+@pytest.mark.slow
 def test_several_steps_are_exact_without_chance_and_off_with_it():
     """DEER drafts in one step. A diffusion model's usual sampler, of several, gives no product."""
     vocab, size, limit = 3, 2, 3

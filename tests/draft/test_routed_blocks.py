@@ -156,8 +156,8 @@ CASES = {
         ("never", 2, 3, False, 0.5),
         ("score", 2, 3, False, 0.5),
         pytest.param("never", 2, 4, True, 0.5, marks=pytest.mark.slow),
-        ("score", 2, 4, True, 0.5),
-        ("score", 3, 3, True, 1.2),
+        pytest.param("score", 2, 4, True, 0.5, marks=pytest.mark.slow),
+        pytest.param("score", 3, 3, True, 1.2, marks=pytest.mark.slow),
     ],
 )
 def test_the_law_is_that_of_the_slow_twin(case, size, limit, shifted, threshold):
@@ -179,6 +179,7 @@ def test_the_twin_that_always_verifies_is_exact():
         assert distance(twin, joint(model, 3)) < EXACT
 
 
+@pytest.mark.slow
 def test_a_run_of_one_place_is_exact_without_a_judge():
     """It is a block of one place: a router of runs of two verifies all that has to be."""
     model = network(vocab=VOCAB, shifted=True)
@@ -201,6 +202,7 @@ def test_confidence_alone_is_off_at_any_threshold():
     assert off[0] != pytest.approx(off[1], abs=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "router",
     [

@@ -38,7 +38,9 @@ DRAFTERS = {
 }
 
 
-@pytest.mark.parametrize("kind", DRAFTERS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(k, marks=pytest.mark.slow if k == "tree" else ()) for k in DRAFTERS]
+)
 def test_joint_law_of_the_whole_loop(kind):
     target = Table(3, 40)
     rule = RecursiveRule() if kind == "tree" else None

@@ -118,6 +118,7 @@ def test_nodes_keep_the_contract(nodes):
                     assert isinstance(options[0]["default"], WIDGETS[kind])
 
 
+@pytest.mark.slow
 def test_draw_and_ask(nodes, folder):
     workflow = json.loads((folder / "workflows" / "draw_and_ask.json").read_text())
     done = run(workflow, {**nodes, "SaveImage": SaveImage})
@@ -144,6 +145,7 @@ def test_a_clip_is_a_batch_of_frames(nodes, folder):
     assert len(SaveImage.saved[-1]) > 8
 
 
+@pytest.mark.slow
 def test_two_wires_of_one_model_speculate_each_its_own_way(nodes):
     load, choose, draw = (
         nodes[f"Mmspec{name}"]() for name in ("LoadModel", "Speculate", "DrawPicture")

@@ -72,6 +72,7 @@ def test_code_is_run_for_those_who_trust_it_alone(repositories):
         ModularPipeline.from_pretrained(repositories / "image")
 
 
+@pytest.mark.slow
 def test_pictures_are_the_pipelines(drawing):
     own = ImagePipeline.from_pretrained()
     own.set_progress_bar_config(disable=True)
@@ -155,6 +156,7 @@ def test_it_stands_among_other_blocks(repositories):
     assert pipe(prompt=PROMPT, **asked, output="widths") == [64, 64]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loaded", [False, True])
 def test_tokens_are_glm_images_own(repositories, glm_folder, loaded):
     """By components that are shared with diffusers' pipeline, or read by diffusers."""

@@ -392,6 +392,7 @@ def vq_file(tmp_path: Path) -> Path:
     return write(tmp_path / "vq_ds16_t2i.pt", layout, steps=3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("key", "freqs"), [("model", False), ("module", True)])
 def test_checkpoint_to_picture(tmp_path, text_folder, tiny_sizes, key, freqs):
     """Greedy tokens equal a slow loop over the plain arithmetic, guidance and padding included."""

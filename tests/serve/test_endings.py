@@ -109,6 +109,7 @@ def test_what_takes_too_long_ends(backend, monkeypatch, seconds, status, message
     assert told.headers["x-should-retry"] == "false"
 
 
+@pytest.mark.slow
 def test_the_process_ends_when_it_is_asked_to(tmp_path):
     """With an answer under way: it is told, and the process ends in good order."""
     port = free_port()
@@ -153,6 +154,7 @@ class Half:
         return b"".join(iter(lambda: self.socket.recv(4096), b"")).decode()
 
 
+@pytest.mark.slow
 def test_a_request_that_does_not_arrive_ends(backend):
     short = ServeLimits(**{**vars(LIMITS), "seconds": 0.2})
     with running(backend, short, [KEY]) as where:

@@ -135,6 +135,7 @@ def test_a_seed_repeats_and_choices_differ(client):
     assert len({*texts(5), *texts(6)}) > 3
 
 
+@pytest.mark.slow
 def test_pictures_are_the_pipelines(client):
     words = "a photo of a red circle"
     out = client.images.generate(model="embedded-image", prompt=words, n=2, extra_body={"seed": 11})

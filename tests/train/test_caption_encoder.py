@@ -54,6 +54,7 @@ def trained(tmp_path_factory):
     return trained_encoder(folder), caption_tokenizer(), record
 
 
+@pytest.mark.slow
 def test_captions_never_seen_have_the_code(trained):
     """Of a small encoder's features, most of the variance; of chance's, none."""
     assert trained[2]["held_out"]["held_out_error"] < 0.2

@@ -431,6 +431,7 @@ def trained(tmp_path_factory):
     return folder, records
 
 
+@pytest.mark.slow
 def test_trained_folder_draws(trained):
     folder, records = trained
     assert [record["step"] for record in records] == [2] * 5

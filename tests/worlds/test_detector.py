@@ -120,6 +120,7 @@ def test_rendered_scenes_at_128_pixels():
     assert accuracy(2000, 128) >= 0.99
 
 
+@pytest.mark.slow
 def test_rendered_scenes_at_64_pixels():
     assert accuracy(600, 64) >= 0.99
 

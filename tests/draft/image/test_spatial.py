@@ -124,6 +124,7 @@ class Abandoned(SpatialDrafter):
     carries = False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [SpatialDrafter, pytest.param(Abandoned, marks=pytest.mark.slow)])
 def test_joint_law_where_heads_have_no_numbers(drafting, kind, caplog):
     """Behind a token 1, which may be one that is judged in a later round alone."""
@@ -180,6 +181,7 @@ class Unsaid(SpatialDrafter):
         return Draft(draft.tokens, draft.lengths, Categorical(law), positions=draft.positions)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hazard", [pytest.param(Foresight, marks=pytest.mark.slow), Unsaid])
 def test_hazard(drafting, hazard):
     again = Again(drafting, hazard)

@@ -55,7 +55,7 @@ def drafter(vocab: int, **more) -> BlockPathsDrafter:
 
 @pytest.mark.parametrize(
     ("vocab", "limit", "more"),
-    [(2, 5, {}), (3, 4, {})]
+    [(2, 5, {}), pytest.param(3, 4, {}, marks=pytest.mark.slow)]
     + [
         (vocab, limit, more)
         for vocab, limit in ((2, 5), (3, 3))

@@ -81,6 +81,7 @@ def test_law_equals_naive(chain, knobs, filling):
 # --- what the laws promise ------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(chains().filter(lambda c: c[1]), st.integers(0, 2), st.integers(1, 3))
 def test_every_node_has_its_law_by_the_ratio(chain, radius, stride):

@@ -186,6 +186,7 @@ RULES = [
 ]
 
 
+@pytest.mark.slow
 def test_all_methods_of_pictures(tiny_folder):
     """Whatever their rules read is there; what is called exact is."""
     pipe = ImagePipeline.from_pretrained(tiny_folder)

@@ -105,6 +105,7 @@ def lines(out: Path) -> list[dict]:
     return [json.loads(text) for text in (out / "samples.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.slow
 def test_what_a_run_writes(finished, report):
     assert sorted(path.name for path in finished.iterdir()) == [
         *("batch.svg", "calls.svg", "frontier.svg", "pictures", "report.html", "report.json"),
@@ -253,6 +254,7 @@ def timeless(out: Path) -> list[str]:
     return sorted(found)
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_goes_on(folder, finished, tmp_path, monkeypatch):
     real, done = Worker.run, []
 
@@ -274,6 +276,7 @@ def test_an_interrupted_run_goes_on(folder, finished, tmp_path, monkeypatch):
     assert main(words) == 0
 
 
+@pytest.mark.slow
 def test_a_limited_run_of_the_shipped_suite_by_every_method(folder, tmp_path, capsys, monkeypatch):
     """Default methods: all that the folder's parts and the suite's arguments allow."""
     text = (SUITES / "continuous.yaml").read_text()

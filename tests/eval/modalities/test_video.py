@@ -91,6 +91,7 @@ def lines(out: Path, kind: str) -> list[dict]:
     return [line for line in map(json.loads, texts) if line["kind"] == kind]
 
 
+@pytest.mark.slow
 def test_what_a_run_writes(finished, report):
     assert sorted(path.name for path in finished.iterdir()) == [
         *("calls.svg", "frontier.svg", "pictures", "report.html", "report.json"),
@@ -223,6 +224,7 @@ def test_rows_of_advantages(folder, tmp_path):
     assert "An upper bound" in page
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["sdvg", "sdvg-frontier"])
 def test_a_limited_run_of_the_shipped_suites(folder, tmp_path, capsys, name):
     """By every method that there is; the tiny model's own clips are not square."""

@@ -32,6 +32,7 @@ def test_every_argument_is_tried():
     assert not arguments() - TRIALS.keys() - BESIDE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["sjd", "prompt-lookup"])
 def test_the_page_is_true_of_every_argument(method):
     stated = re.findall(r"^\| `(\w+)` \| ([\w ]+) \| (.*) \|$", PAGE, re.M)
@@ -42,6 +43,7 @@ def test_the_page_is_true_of_every_argument(method):
     assert not wrong, "make it anew: mmspec eval arguments --into pipelines/generate.md"
 
 
+@pytest.mark.slow
 def test_an_exported_repository_takes_them_as_well(tmp_path, monkeypatch):
     """`custom_generate=FOLDER` in place of `enable_speculation`: the same verdicts."""
     write_custom_generate(tmp_path)

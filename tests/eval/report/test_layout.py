@@ -15,6 +15,7 @@ pytestmark = pytest.mark.browser
 STORED = Path(mmspec.__file__).parents[1] / "assets" / "reports"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["image", "vlm"])  # most columns; several ways to call
 def test_a_report_fits_its_window(browser, name, tmp_path):
     """Wide tables scroll by themselves, and begin with speed beside the method's name."""

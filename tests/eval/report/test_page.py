@@ -122,6 +122,7 @@ def test_it_can_be_read_without_eyes(page):
     assert len(page.all("h1")) == 1
 
 
+@pytest.mark.slow
 def test_banner(finished, run):
     report = Report.read(finished)
     assert "Read this before quoting a figure" in to_html(report, finished)

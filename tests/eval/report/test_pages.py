@@ -16,6 +16,7 @@ from mmspec.eval.schema import VERSION, Report
 FIGURES = ("frontier.svg", "batch.svg", "calls.svg")
 
 
+@pytest.mark.slow
 def test_all_are_written_beside_the_report(run):
     report = Report.read(run)
     paths = write_reports(run)

@@ -70,6 +70,7 @@ def finished(job, tmp_path_factory) -> Path:
     return out
 
 
+@pytest.mark.slow
 def test_what_a_run_writes(finished):
     names = sorted(path.name for path in finished.iterdir())
     assert names == [
@@ -110,6 +111,7 @@ def test_a_second_start_does_nothing_twice(job, finished, tmp_path, monkeypatch)
     assert (finished / "samples.jsonl").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_goes_on(job, finished, tmp_path, monkeypatch):
     real, done = Worker.run, []
 
@@ -208,6 +210,7 @@ def test_other_defaults_are_other_settings(job, finished, monkeypatch):
         resolve.cache_clear()
 
 
+@pytest.mark.slow
 def test_samples_rise_until_the_comparison_is_decided(job, tmp_path, monkeypatch):
     asked = []
 
@@ -236,6 +239,7 @@ def test_a_limit_over_a_fuller_folder_is_no_rise(job, finished, tmp_path):
     assert not any("samples rose" in note for note in report.notes)
 
 
+@pytest.mark.slow
 def test_a_run_is_extended_without_drawing_anything_again(job, finished, tmp_path):
     """Cut at 10 samples, then whole, then asked for more: batches differ, samples don't."""
     run_suite(job, replace(WHOLE, quality=10, most=10, limited=True), tmp_path)

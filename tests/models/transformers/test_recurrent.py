@@ -85,6 +85,7 @@ def test_states_are_only_a_shortcut(folding, monkeypatch):
     assert spoken(model, SpecConfig("token-recycling")) == alone(model)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["draft", "dynamic-tree", "pearl"])
 def test_draft_models_that_keep_a_state(method):
     model, drafter = (tiny(kind, torch.float64) for kind in ("llama", "qwen3_next"))

@@ -108,6 +108,7 @@ def rings(monkeypatch):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind", [k if k in QUICK else pytest.param(k, marks=pytest.mark.slow) for k in FAMILIES]
 )

@@ -65,6 +65,7 @@ def words():
     return texts.tokenizer()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shifted", [False, True])
 def test_greedy_text_is_that_of_one_mask_at_a_time(words, shifted):
     """Plain, by its own blocks, and by other drafters; in a batch and one by one."""
@@ -81,6 +82,7 @@ def test_greedy_text_is_that_of_one_mask_at_a_time(words, shifted):
             assert out.stats.contract.startswith("exact"), method
 
 
+@pytest.mark.slow
 def test_who_always_verifies_writes_what_the_exact_form_writes(words):
     """Greedily; the others need not, and say that they are lossy."""
     for shifted in (False, True):

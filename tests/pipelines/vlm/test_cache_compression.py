@@ -381,6 +381,7 @@ def test_a_drafter_that_forgets_changes_nothing(known, family, name):
     assert max(stats.cache_entries) == 9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("keep", [1, 3])
 def test_joint_law_of_a_drafter_that_forgets(name, keep):

@@ -168,6 +168,7 @@ def test_streaming(folder, seen, capsys, method):
     assert capsys.readouterr().out.split() == whole.split()
 
 
+@pytest.mark.slow
 def test_a_verdict(folder, seen, capsys, tmp_path):
     small = VlmPipeline(model(1, 1), processor())
     small.save_pretrained(tmp_path / "small")

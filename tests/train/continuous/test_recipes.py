@@ -285,6 +285,7 @@ def test_a_drafters_guess_is_guided_as_pictures_are():
 # --- what is learned ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_what_is_trained_is_what_is_drawn():
     """Two classes, on axes of their own; the tokens of a picture lie on the same side, by chance.
 

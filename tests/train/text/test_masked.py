@@ -129,6 +129,7 @@ def test_the_next_places_are_masked_and_the_nearest_weigh_most(own, tmp_path):
     assert float(weights.sum()) == pytest.approx(2)
 
 
+@pytest.mark.slow
 def test_training_lowers_the_loss_and_raises_acceptance(own, tmp_path, monkeypatch):
     """A tiny pair: the untrained one has the same layers of the target and guesses."""
     monkeypatch.setattr(text_prompts, "HELD_OUT", 24)

@@ -55,6 +55,7 @@ RED, BLUE = prompt_of("red", "right"), prompt_of("blue", "right")
 UP = prompt_of("red", "up")
 
 
+@pytest.mark.slow
 def test_advantage_is_what_the_judge_sees_in_either_block():
     """Behind the blocks that stood, whoever made them; by the judge of whole clips."""
     right, wrong, astray = clip(RED), clip(BLUE), clip(UP)

@@ -101,6 +101,7 @@ def trained(tmp_path_factory):
 STAGES = ("vae", "text_encoder", "transformer", "drafter", "router", "advantage_router")
 
 
+@pytest.mark.slow
 def test_trained_folder_draws(trained):
     pipe = VideoPipeline.from_pretrained(trained[0])
     pipe.set_progress_bar_config(disable=True)
@@ -134,6 +135,7 @@ def test_trained_folder_is_shippable(trained):
     assert 0 <= records[2]["held_out"]["held_out_score"] <= 1
 
 
+@pytest.mark.slow
 def test_latents_are_brought_to_unit_deviation(trained):
     vae = load_model(AutoencoderKLWan, trained[0] / "vae")
     frames = clip_batch(np.random.default_rng(5), 60, 21, 64, "held_out", 100)[1]
@@ -304,6 +306,7 @@ def test_a_router_is_asked_as_in_use(trained, tiny, tmp_path):
             assert torch.allclose(found, guess[row], atol=1e-3)
 
 
+@pytest.mark.slow
 def test_drafts_are_kept_and_come_again(trained, tmp_path, monkeypatch):
     monkeypatch.setattr(video_router, "KEPT", 2)
     recipe = video_router.VideoRouterRecipe(TrainConfig(tmp_path, 4, 2), trained[0])

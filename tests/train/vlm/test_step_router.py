@@ -33,6 +33,7 @@ def labelled(self, asked, first):
     return states.half(), lengths, torch.stack([own, torch.full_like(own, 0.5)], dim=1)
 
 
+@pytest.mark.slow
 def test_routers_learn_and_a_pipeline_takes_them(pair, monkeypatch, capsys):
     monkeypatch.setattr(VlmRouterRecipe, "described", labelled)
     command = ["train", "vlm-router", "--pipeline", str(pair), "--steps", "200", "--quiet"]

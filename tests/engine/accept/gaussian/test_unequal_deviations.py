@@ -122,6 +122,7 @@ def test_reflection(name):
     assert (total - wanted).abs().max() < EXACT
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", [GammaMaximalRule(), GaussianBlockRule()])
 @pytest.mark.parametrize("name", LAWS)
 def test_by_density(name, rule):

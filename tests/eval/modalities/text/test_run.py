@@ -82,6 +82,7 @@ def by_hand(folder: Path, turns: list[str]) -> list[list[int]]:
     return answers
 
 
+@pytest.mark.slow
 def test_every_row_says_greedily_what_transformers_says_turn_by_turn(finished, folder):
     answers = {(x["method"], x["index"]): x for x in lines(finished, "quality")}
     asked = (CONVERSATIONS[0], CONVERSATIONS[2], CONVERSATIONS[1])  # categories take turns

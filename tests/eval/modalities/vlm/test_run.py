@@ -67,6 +67,7 @@ def lines(folder: Path, kind: str) -> list[dict]:
     return [line for line in every if line["kind"] == kind]
 
 
+@pytest.mark.slow
 def test_every_method_and_peer_is_a_row_of_each_way_to_call(finished):
     report = Report.read(finished)
     assert list(report.methods) == [f"{a}@{c}" for c in ("greedy", "sampled") for a in ARMS]
@@ -160,6 +161,7 @@ def timeless(folder: Path) -> list[str]:
     return sorted(out)
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_goes_on(job, finished, tmp_path, monkeypatch, undrawn):
     real, done = Worker.run, []
 
