@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..schema import Report
+from .labels import in_lines
 from .parts import families
 from .summary import baseline
 from .svg import INK, SERIES, style
@@ -69,7 +70,7 @@ def legend(canvas: Any, axes: Any) -> None:
 
 def methods_on_y(axes: Any, names: list[str]) -> None:
     """A line per method, the first on top."""
-    axes.set_yticks(range(len(names)), names, color=INK)
+    axes.set_yticks(range(len(names)), [in_lines(name) for name in names], color=INK)
     axes.tick_params(axis="y", length=0)
     axes.grid(visible=False, axis="y")
     axes.spines["left"].set_visible(False)

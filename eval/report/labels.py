@@ -6,6 +6,7 @@ adjustText 1.4 has them do (246 against 176,758 and 26,487 against 62,629 square
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -51,7 +52,7 @@ def place_labels(
     for name in sorted(points, key=lambda name: name in texts):
         point = points[name]
         look = {"fontsize": 8} if name in texts else {"fontweight": "bold"}
-        text = texts.get(name, name)
+        text = texts.get(name, in_lines(name))
         if not text:
             continue
         label = axes.annotate(
@@ -72,6 +73,16 @@ def place_labels(
             near = np.clip(at[name], boxes[best][:2], boxes[best][2:])
             ends = np.array([point, axes.transData.inverted().transform(near)])
             axes.plot(*ends.T, color=colors[name], linewidth=0.7, scalex=False, scaley=False)
+
+
+def in_lines(name: str, most: int = 34) -> str:
+    """A method's name on lines of at most so many characters, where its settings let it."""
+    lines = [""]
+    for piece in re.split(r"(?<=[\[,])", name):
+        if lines[-1] and len(lines[-1] + piece) > most:
+            lines.append("")
+        lines[-1] += piece
+    return "\n".join(lines)
 
 
 def _offset(right: int, up: int, reach: int) -> Point:

@@ -6,7 +6,7 @@ Of a method at many values of its knob they show the two ends; the tables have a
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy as np
 from ..schema import Report
 from .figure import DASHED, colors, figure, legend, markers, methods_on_y, strokes
 from .format import significant
+from .labels import in_lines
 from .parts import ends
 from .samples import Samples
 from .summary import baseline
@@ -49,7 +50,7 @@ def latency(report: Report) -> str | None:
     rows = {n: of for n in ends(report) if (of := report.methods[n].phase_seconds)}
     if not rows:
         return None
-    with figure("latency", 1.3 + 0.34 * len(rows)) as (canvas, axes):
+    with figure("latency", 1.3 + 0.34 * lines_of(rows)) as (canvas, axes):
         left = np.zeros(len(rows))
         for i, phase in enumerate(names):
             widths = np.array([row.get(phase, 0.0) for row in rows.values()])
@@ -101,7 +102,7 @@ def speedups(report: Report, samples: Samples) -> str | None:
     if not ratios:
         return None
     tints = colors(report)
-    with figure("speedups", 1.1 + 0.46 * len(ratios)) as (canvas, axes):
+    with figure("speedups", 1.1 + 0.46 * lines_of(ratios)) as (canvas, axes):
         axes.axvline(1, color=MUTED, linewidth=1.2, linestyle=DASHED)
         for place, (name, values) in enumerate(ratios.items()):
             low, middle, high = np.percentile(values, [25, 50, 75])
@@ -117,6 +118,11 @@ def speedups(report: Report, samples: Samples) -> str | None:
         methods_on_y(axes, list(ratios))
         told = "; ".join(f"{n}: median {statistics.median(v):.2f}" for n, v in ratios.items())
         return inline(canvas, "speedups", f"Speed-ups of single prompts. {told}")
+
+
+def lines_of(names: Iterable[str]) -> float:
+    """Lines that methods need on an axis: of a name on several, two have room in one."""
+    return sum(max(1.0, 0.5 * (1 + in_lines(name).count("\n"))) for name in names)
 
 
 def paired_speedups(report: Report, samples: Samples) -> dict[str, list[float]]:

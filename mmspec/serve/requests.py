@@ -285,7 +285,7 @@ def _without_nulls(body: bytes) -> bytes:
     """A body without fields that are null: they are not given."""
 
     def given(fields: Any, *inner: str) -> Any:
-        """Of an object, and of those in its list of this name."""
+        """Drop nulls of an object, and of those in its list of this name."""
         if not isinstance(fields, dict):
             return fields
         kept = {name: value for name, value in fields.items() if value is not None}

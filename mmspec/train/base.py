@@ -144,7 +144,9 @@ def hybrid_optimizers(
     for name, weight in model.named_parameters():
         if weight.requires_grad:
             (matrices if inner(name, weight) else rest).append(weight)
-    return [
-        Muon(matrices, rate, weight_decay=0.01, dtype=getattr(torch, precision)),
-        torch.optim.AdamW(rest, rate, betas=(0.9, decay), weight_decay=0.0),
-    ]
+    made: list[torch.optim.Optimizer] = []  # neither takes an empty list
+    if matrices:
+        made.append(Muon(matrices, rate, weight_decay=0.01, dtype=getattr(torch, precision)))
+    if rest:
+        made.append(torch.optim.AdamW(rest, rate, betas=(0.9, decay), weight_decay=0.0))
+    return made

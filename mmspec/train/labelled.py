@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,9 @@ def gathered(
 ) -> tuple[Tensor, ...]:
     """Examples of `count` pictures, from a file or made and kept there.
 
+    Making them may take longer than learning from them, so the parts are kept, too, until all are
+    there.
+
     Args:
         split: that the pictures are of, for the progress bar.
         together: pictures at a time.
@@ -35,12 +39,19 @@ def gathered(
     """
     found: tuple[Tensor, ...] | None = read_cached(file)
     if found is None:
-        parts = []
-        with bar(f"pictures ({split})", "pictures", count) as told, torch.inference_mode():
+        parts, kept = [], file.with_name(f"{file.stem}.parts")
+        with bar(f"pictures ({split})", "pictures", count) as told:
             for first in range(0, count, together):
                 end = min(count, first + together)
-                parts.append(made(first, end))
+                part = read_cached(kept / f"{first}-{end}.pt")
+                if part is None:
+                    with torch.inference_mode():
+                        part = tuple(x.cpu() for x in made(first, end))
+                    kept.mkdir(parents=True, exist_ok=True)
+                    write_cached(kept / f"{first}-{end}.pt", part)
+                parts.append(part)
                 told.update(end - first)
-        found = tuple(torch.cat(part).cpu() for part in zip(*parts, strict=True))
+        found = tuple(torch.cat(part) for part in zip(*parts, strict=True))
         write_cached(file, found)
+        shutil.rmtree(kept)
     return found

@@ -13,11 +13,15 @@ RANKS = "held_out_rank_correlation"
 
 def rank_correlation(one: Tensor, other: Tensor) -> float:
     """Spearman's ρ of numbers `[n]`, where equal ones share a rank; 0 if a side's all are equal."""
-    ranks = [
-        (x[:, None] > x).double().sum(1) + (x[:, None] == x).double().sum(1) / 2
-        for x in (one, other)
-    ]
-    return float(torch.corrcoef(torch.stack(ranks))[0, 1].nan_to_num())
+    ranks = torch.stack([_ranks(one), _ranks(other)])
+    return float(torch.corrcoef(ranks)[0, 1].nan_to_num())
+
+
+def _ranks(x: Tensor) -> Tensor:
+    """Of each number, how many are below it, and half of those that equal it."""
+    _, place, counts = x.unique(return_inverse=True, return_counts=True)
+    counts = counts.double()
+    return (counts.cumsum(0) - counts / 2)[place]
 
 
 def balanced_loss(logits: Tensor, better: Tensor) -> Tensor:
@@ -46,8 +50,7 @@ class BestRanked:
     """Part of a recipe that exports the weights of the evaluation whose guesses ranked best.
 
     Attributes:
-        best: figures and weights of that evaluation since the run began or went on; None before
-            the first.
+        best: figures and weights of that evaluation since the run began; None before the first.
     """
 
     best: tuple[dict[str, float], dict[str, Tensor]] | None = None
@@ -57,6 +60,14 @@ class BestRanked:
         if self.best is None or figures[RANKS] > self.best[0][RANKS]:
             self.best = figures, {name: x.clone() for name, x in model.state_dict().items()}
         return figures
+
+    def state(self) -> dict[str, Any]:
+        """Tell what a run that goes on has to know, for its checkpoint."""
+        return {"best": self.best}
+
+    def resume(self, state: dict[str, Any]) -> None:
+        """Go on from a checkpoint's `state`."""
+        self.best = state.get("best")
 
     def take_best(self, model: Any, record: dict[str, Any]) -> None:
         """Give a model the weights that ranked best, and the record their figures."""

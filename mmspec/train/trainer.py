@@ -28,6 +28,8 @@ from .feature_cache import write_cached
 from .kept import averaged
 from .muon import Muon
 from .parallel import Processes
+from .reference import CHECKPOINT
+from .stopping import Stateful, heard
 
 
 @dataclass(frozen=True)
@@ -146,7 +148,7 @@ class Trainer:
         self.constants = [(average, own) for average, (name, own) in both if name not in stored]
         self.settings = self._settings(arguments or {})
         self.step, self.seconds = 0, 0.0
-        self.checkpoint = config.out / "checkpoint.pt"
+        self.checkpoint = config.out / CHECKPOINT
 
     def run(self) -> dict[str, Any]:
         """Train to `config.steps` or the time limit; returns the record that the card shows.
@@ -179,7 +181,8 @@ class Trainer:
             disable=no_bars() if first else True,
         )
         figures: dict[str, float] = {}
-        with (config.out / "log.jsonl").open("a") as log:
+        ending = heard(self.processes.count == 1)
+        with (config.out / "log.jsonl").open("a") as log, ending as stop:
             while self.done < 1:
                 metrics = self._train_step(next(batches))
                 self.seconds = self.processes.agreed(before + time.monotonic() - started)
@@ -197,9 +200,10 @@ class Trainer:
                     log.flush()
                     if not no_bars():
                         bar.write(line, file=sys.stderr)
-                if first and time.monotonic() - saved > 60 * config.save_minutes:
+                if first and (stop.number or time.monotonic() - saved > 60 * config.save_minutes):
                     self.save()
                     saved = time.monotonic()
+                stop.end()
         bar.close()
         say("writing the weights")
         record = {
@@ -291,6 +295,7 @@ class Trainer:
             "before": self.before,
             "first": self.first,
             "vocabularies": [own.ids for own in self._vocabularies()],
+            "recipe": self.recipe.state() if isinstance(self.recipe, Stateful) else {},
         }
         write_cached(self.checkpoint, state)
 
@@ -318,6 +323,8 @@ class Trainer:
             self.first = state.get("first", self.first)
             for own, ids in zip(self._vocabularies(), state.get("vocabularies", ()), strict=False):
                 own.ids = ids
+            if isinstance(self.recipe, Stateful):
+                self.recipe.resume(state.get("recipe", {}))
         except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
             what = f"checkpoint {file} does not fit what is trained here: {reason(error)}"
             raise InputError(f"{what}; {afresh}") from error

@@ -8,6 +8,7 @@ import folders
 import pytest
 import torch
 
+from mmspec.errors import InputError
 from mmspec.models.heads.loading import load_head
 
 
@@ -68,6 +69,18 @@ def test_a_head_is_converted(run, tmp_path):
     mine, theirs = load_head(folder), load_head(where)
     for name, value in mine.network.state_dict().items():
         assert torch.equal(theirs.network.state_dict()[name], value)
+
+
+def test_a_disk_that_is_full_leaves_nothing_behind(run, tmp_path, refused, full_disk):
+    folder, _, _ = folders.eagle3(tmp_path / "head", eagle_aux_hidden_state_layer_ids=[1, 2, 3])
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    with full_disk(200):
+        refused(run("heads", "convert", folder, tmp_path / "made"), "can't write")
+    assert not (tmp_path / "made").exists()
+    head = load_head(folder)
+    with full_disk(200), pytest.raises(InputError, match="can't write"):
+        head.save_pretrained(folder)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
 def test_what_can_not_be_converted(run, tmp_path, refused):

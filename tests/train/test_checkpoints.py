@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from dataclasses import fields, replace
 
 import pytest
@@ -14,6 +16,7 @@ from mmspec.errors import InputError
 from mmspec.files import locked
 from mmspec.train import recipes
 from mmspec.train.parallel import Processes
+from mmspec.train.routing import RANKS, BestRanked
 from mmspec.train.trainer import FREE, TrainConfig, Trainer
 
 
@@ -256,3 +259,52 @@ def test_a_folder_that_another_run_writes_is_refused(stage, tmp_path, capsys):
         assert main(["train", "toy", "--pipeline", str(tmp_path / "run")]) == 2
     assert capsys.readouterr().err.startswith("mmspec: error: another run writes to")
     assert not (tmp_path / "run").exists()
+
+
+class Ranked(BestRanked, Toy):
+    """A recipe that ships the weights of its best evaluation."""
+
+    def __init__(self, *scores: float) -> None:
+        super().__init__()
+        self.scores = [*scores]
+
+    def evaluate(self, model):
+        return self.ranked({RANKS: self.scores.pop(0)}, model)
+
+    def export(self, model, record):
+        self.take_best(model, record)
+        self.shipped = {name: x.clone() for name, x in model.state_dict().items()}
+
+
+@pytest.mark.parametrize("steps", [2, 3])
+def test_the_best_weights_outlive_the_run(config, steps):
+    """Asked for again, and gone on with: later weights rank lower."""
+    first = Ranked(0.9, 0.1)
+    Trainer(first, replace(config, steps=2, evaluate_every=1)).run()
+    again = Ranked(0.2)
+    record = Trainer(again, replace(config, steps=steps, evaluate_every=1)).run()
+    assert record["held_out"][RANKS] == 0.9
+    assert all(torch.equal(first.shipped[name], again.shipped[name]) for name in first.shipped)
+
+
+@pytest.mark.parametrize(
+    ("sent", "ended"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)]
+)
+def test_a_signal_ends_a_run_between_two_steps_with_a_checkpoint(config, sent, ended):
+    class Interrupted(Toy):
+        def loss(self, batch, rng, step):
+            if step == 1:
+                os.kill(os.getpid(), sent)
+            return super().loss(batch, rng, step)
+
+    before = signal.signal(sent, signal.default_int_handler)
+    try:
+        with pytest.raises(ended) as caught:
+            Trainer(Interrupted(), replace(config, steps=5)).run()
+        assert signal.getsignal(sent) is signal.default_int_handler
+    finally:
+        signal.signal(sent, before)
+    assert sent == signal.SIGINT or caught.value.code == 143
+    kept = torch.load(config.out / "checkpoint.pt", weights_only=True)
+    assert kept["step"] == 2
+    assert Trainer(Toy(), replace(config, steps=5)).run()["step"] == 5

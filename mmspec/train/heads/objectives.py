@@ -78,9 +78,12 @@ def skewed_divergence(places: Places, share: float) -> Tensor:
     al. 2024). Divided by β it goes to KL(p ‖ q) as β goes to 0, and divided by 1 − β to KL(q ‖ p)
     as β goes to 1.
     """
-    p, q = places.law, places.logits.softmax(-1)
-    m = (share * p + (1 - share) * q).clamp_min(torch.finfo(q.dtype).tiny)
-    ahead, behind = (torch.xlogy(law, law / m).sum(-1) for law in (p, q))
+    p, log_q = places.law, places.logits.log_softmax(-1)
+    q = log_q.exp()
+    log_m = (share * p + (1 - share) * q).clamp_min(torch.finfo(q.dtype).tiny).log()
+    # no quotient within a logarithm: at a probability of 0 its gradient would be no number
+    ahead = (torch.xlogy(p, p) - p * log_m).sum(-1)
+    behind = (q * (log_q - log_m)).sum(-1)
     return share * ahead + (1 - share) * behind
 
 

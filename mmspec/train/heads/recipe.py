@@ -37,6 +37,7 @@ from ...models.heads.published.specvlm import SpecVlmNetwork
 from ...models.loading import cast, load_strict
 from ..base import BaseRecipe, hybrid_optimizers
 from ..card import write_card
+from ..reference import kept_reference
 from ..settings import settings_of
 from ..trainer import Loss, TrainConfig
 from .curricula import CURRICULA, drawn_branch
@@ -108,7 +109,8 @@ class HeadRecipe(BaseRecipe):
         self.objective = None if objective is None else objective_of(objective)
         self.reference: PublishedHead | str | None = reference
         if reference not in (None, RANDOM):
-            self.reference = self._head(f"heads/{reference}").eval()
+            kept = kept_reference(config.out, pipeline / f"heads/{reference}")
+            self.reference = self._head(kept).eval()
         self.pool = LessonPool(self.lessons, config.device)
         self.draw = self.pool.draw
 
@@ -137,14 +139,13 @@ class HeadRecipe(BaseRecipe):
         if init is None:
             return False
         self.origin = self.pipeline / init
-        before = self._head(init)
+        before = self._head(self.pipeline / init)
         load_strict(self.model, before.state_dict(), self.origin)
         self.model.vocabulary = before.vocabulary
         return True
 
-    def _head(self, name: str) -> PublishedHead:
-        """A head of the folder, of the same method."""
-        folder = self.pipeline / name
+    def _head(self, folder: Path) -> PublishedHead:
+        """A head of a folder, of the same method."""
         head = load_head(folder, kind=None)
         if head.method != self.method:
             raise InputError(f"{folder} is no head of {self.method!r}")
@@ -236,6 +237,9 @@ def new_head(
     known = dict(inspect.signature(make).parameters)
     own = {name: p.default for name, p in known.items() if name != "new"}
     given = settings_of(settings, own, method)
+    for name, value in given.items():  # a usual 0 is for what the target has
+        if isinstance(own[name], int) and own[name] > 0 and not value:
+            raise InputError(f"{name} of {method} must be 1 or more, not {value}")
     try:
         return make(NewHead(target, counts), **given)
     except (RuntimeError, ValueError) as error:

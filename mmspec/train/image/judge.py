@@ -173,7 +173,7 @@ class ImageJudgeRecipe(JudgeLearner, TaughtRecipe):
         target, drafts = self.decoder_of(told), self.decoder_of(told, 1)
         target.watch()
         drafts.drafts = True
-        chance = torch.Generator().manual_seed(self.config.seed * 2**20 + first)
+        chance = torch.Generator().manual_seed((self.config.seed * 2**20 + first) % 2**63)
         rule = LenientRule(LEFT, chance, within=self.blocks(rows, rng))
         seeds = [self.config.seed * 2**20 + first + row for row in range(rows)]
         coins, policy = ProductionCoins(seeds, self.config.device), ConstantLength(DRAFTED)

@@ -34,6 +34,7 @@ from ..heads import objectives
 from ..heads.objectives import Places
 from ..heads.pool import LessonPool, told_of
 from ..heads.teacher import acceptance_figures
+from ..reference import kept_reference
 from ..settings import settings_of
 from ..trainer import Draw, Loss, TrainConfig
 from .corpus import Corpus
@@ -108,15 +109,17 @@ class TextDrafterRecipe(BaseRecipe):
         """The model with first weights, of these settings."""
         return smaller(self.teacher.model, settings_of(settings, SIZES, "a drafter"))
 
-    def known(self, name: str, what: str) -> PreTrainedModel:
+    def known(self, name: str, what: str, kept: Path | None = None) -> PreTrainedModel:
         """A drafter of the folder by its name.
 
         Args:
             what: it is, for an error.
+            kept: folder to read it from; None: the one of its name.
         """
         found = {path.parent.name for path in self.pipeline.glob(f"*/{CONFIG}")}
         check_name(what, name, {DRAFTER: None, **dict.fromkeys(sorted(found))})
-        drafter = load_component(type(self.model), self.pipeline / name, torch.float32)
+        folder = self.pipeline / name if kept is None else kept
+        drafter = load_component(type(self.model), folder, torch.float32)
         assert isinstance(drafter, PreTrainedModel)
         own, other = (model.config.vocab_size for model in (self.model, drafter))
         if other != own:
@@ -289,7 +292,8 @@ class TextAlignRecipe(TextDrafterRecipe):
         super().__init__(config, pipeline, init, data, settings, rate, max_new_tokens)
         self.reference, self.drawn = None, reference == objectives.RANDOM
         if reference is not None and not self.drawn:
-            self.reference = self.known(reference, "reference").eval()
+            kept = kept_reference(config.out, pipeline / reference)
+            self.reference = self.known(reference, "reference", kept).eval()
             self.reference.to(config.device).requires_grad_(False)
 
     def loss(self, batch: int, rng: np.random.Generator, step: int) -> Loss:

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from ...errors import InputError
+from ...models.transformers.prompted import most_positions
 from ...models.transformers.text_inputs import process_texts
 from .lines import read_texts
 from .teacher import ASKED, LIKELY, TextTeacher
@@ -53,7 +54,7 @@ class FilePrompts:
         teacher: has the model's tokenizer, whose chat template makes each a user's turn.
 
     Raises:
-        InputError: a line is no such object, or there are fewer than two.
+        InputError: a line is no such object, there are fewer than two, or one is too long.
     """
 
     def __init__(self, path: Path, teacher: TextTeacher) -> None:
@@ -65,7 +66,10 @@ class FilePrompts:
         self._held_out = [text for n, text in enumerate(texts) if n in held_out]
         self._texts = [text for n, text in enumerate(texts) if n not in held_out]
         self._teacher = teacher
-        self.key = repr(self._ids(texts))
+        # one by one: padded to the longest they would take many times their size
+        rows = [self._ids([text])[0] for text in texts]
+        self._check_lengths(path, texts, list(map(len, rows)))
+        self.key = repr(rows)
         self.described = f"{len(self._texts):,} prompts of {path.name}"
 
     def draw(self, rng: np.random.Generator, size: int) -> list[list[int]]:
@@ -73,6 +77,16 @@ class FilePrompts:
 
     def held_out(self) -> list[list[int]]:
         return self._ids(self._held_out)
+
+    def _check_lengths(self, path: Path, texts: list[str], lengths: list[int]) -> None:
+        most, limit = most_positions(self._teacher.decoder.config), self._teacher.limit
+        for number, (length, text) in enumerate(zip(lengths, texts, strict=True), 1):
+            if most is not None and length + limit > most:
+                raise InputError(
+                    f"{path}: prompt {number} ({text[:40]!r} …) has {length} tokens, and with an "
+                    f"answer of {limit} it is too long for this model, which has {most} positions; "
+                    "shorten it, leave it out, or lower --max-new-tokens"
+                )
 
     def _ids(self, texts: list[str]) -> list[list[int]]:
         inputs = process_texts(self._teacher.tokenizer, texts, torch.device("cpu"))

@@ -81,7 +81,7 @@ class VlmJudgeRecipe(JudgeLearner, VlmPairRecipe):
         drafts, _ = self.drafter.prompt(shown, warp, 1 + DRAFTED)
         target.watch()
         drafts.drafts = True
-        chance = torch.Generator().manual_seed(self.config.seed * 2**20 + first)
+        chance = torch.Generator().manual_seed((self.config.seed * 2**20 + first) % 2**63)
         rule = LenientRule(LEFT, chance, self.teacher.decoder.logits, self.teacher.ends)
         drafter = ModelDrafter(drafts)
         context, _ = self.teacher.answer(target, drafter, DRAFTED, [*numbers], rule=rule)

@@ -10,7 +10,7 @@ from PIL import Image
 
 from ...errors import InputError
 from ...files import parse_json, read_lines
-from ...picture import open_picture
+from ...picture import check_picture, open_picture
 from ...worlds.shapes.exchanges import SHORT_KINDS, draw, held_out_descriptions, sample_exchange
 
 LONG = 0.9  # of the questions of the shapes world take a long answer: where speculation pays
@@ -107,6 +107,8 @@ def _line(path: Path, number: int, line: str) -> tuple[Path, str]:
         if not isinstance(row.get(key), str) or not row[key].strip():
             raise InputError(f"{where} has no {key}")
     picture = path.parent / row["image"]
-    if not picture.is_file():
-        raise InputError(f"{where}: no picture {picture}")
+    try:
+        check_picture(picture)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from error
     return picture, row["question"]

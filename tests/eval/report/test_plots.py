@@ -14,7 +14,7 @@ from mmspec.eval import report as package
 from mmspec.eval.report import plots
 from mmspec.eval.report.figure import figure
 from mmspec.eval.report.frontier import calls_frontier, frontier
-from mmspec.eval.report.labels import place_labels
+from mmspec.eval.report.labels import in_lines, place_labels
 from mmspec.eval.report.samples import read_samples
 from mmspec.eval.report.svg import GRID, INK, MUTED, VARIABLES
 from mmspec.eval.schema import Report
@@ -81,6 +81,22 @@ def test_ratios_are_paired_by_index_seed_and_prompt(finished):
         assert statistics.median(values) == pytest.approx(report.methods[name].speedup_median)
     samples.speed["scd"].popitem()
     assert len(plots.paired_speedups(report, samples)["scd"]) == len(ratios["scd"]) - 1
+
+
+def test_a_long_name_stands_on_several_lines_within_the_figure():
+    long = "draft[target_compressor=draft-attention,target_cache=speckv]@greedy"
+    lines = in_lines(long).split("\n")
+    assert "".join(lines) == long
+    assert lines == ["draft[", "target_compressor=draft-attention,", "target_cache=speckv]@greedy"]
+    assert in_lines("draft[target_cache=speckv]@greedy") == "draft[target_cache=speckv]@greedy"
+    points = {long: (0.5, 0.5), "plain": (1.0, 1.0), "sjd": (0.0, 0.0)}
+    with figure("x", 3.7) as (canvas, axes):
+        axes.plot(*zip(*points.values(), strict=True), "o")
+        place_labels(canvas, axes, points, [], dict.fromkeys(points, INK))
+        frame = canvas.bbox
+        for text in axes.texts:
+            box = text.get_window_extent()
+            assert frame.x0 <= box.x0 < box.x1 <= frame.x1, text.get_text()
 
 
 def test_labels_do_not_cover_each_other_or_the_points():

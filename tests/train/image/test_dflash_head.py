@@ -107,7 +107,7 @@ def test_laws_are_warped_as_in_decoding(recipe):
     assert entropies[0] < entropies[1]
 
 
-@pytest.mark.parametrize("objective", [None, "kl", "log-acceptance", "tv"])
+@pytest.mark.parametrize("objective", [None, "kl", "log-acceptance", "tv", "jsd-0.1", "jsd-0.9"])
 def test_gradient_reaches_every_weight_and_no_other(recipe, objective):
     made, rng = recipe(objective=objective), np.random.default_rng(0)
     loss, _ = made.loss(made.draw(rng, 0), rng, 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -161,6 +162,7 @@ def test_labels(made, monkeypatch, verdicts, label):
     monkeypatch.setattr(
         ImageJudgeRecipe, "right", lambda self, told, tokens: [next(calls)] * len(tokens)
     )
+    made.config = replace(made.config, seed=2**62)  # as large as any that may be given
     told = made.told(made.prompts("train", 12))
     states, labels, probs = made.labelled(told, 0)
     assert states.shape == (len(labels), 32)

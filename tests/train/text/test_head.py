@@ -21,6 +21,7 @@ from mmspec.train import recipes
 from mmspec.train.heads import pool
 from mmspec.train.heads import recipe as head_recipe
 from mmspec.train.heads.head_batch import HeadBatch
+from mmspec.train.heads.recipe import HeadRecipe
 from mmspec.train.parallel import Processes
 from mmspec.train.text import head as text_head
 from mmspec.train.text import prompts as text_prompts
@@ -340,6 +341,28 @@ def test_an_output_layer_that_is_the_targets_stays_so(own, method, capsys):
     assert not torch.equal(second.network.fc.weight, first.network.fc.weight)
 
 
+def test_a_run_that_goes_on_has_the_reference_that_it_began_with(own, monkeypatch):
+    """Though it has been exported over it."""
+    how = {"stage": "medusa", "batch_size": 2, "max_new_tokens": NEW}
+    recipes.train("text-head", own, steps=1, **how)
+    first = load_head(own / "heads/medusa").state_dict()
+    shutil.rmtree(own / "training" / "medusa")
+    how |= {"reference": "medusa", "seed": 1}
+    recipes.train("text-head", own, steps=2, **how)
+    exported = load_head(own / "heads/medusa").state_dict()
+    assert any(not torch.equal(exported[name], first[name]) for name in first)
+    seen, read = [], HeadRecipe._head
+
+    def heard(recipe, folder):
+        seen.append(read(recipe, folder))
+        return seen[-1]
+
+    monkeypatch.setattr(HeadRecipe, "_head", heard)
+    recipes.train("text-head", own, steps=3, **how)
+    found = seen[-1].state_dict()
+    assert all(torch.equal(found[name], first[name]) for name in first)
+
+
 def test_a_smaller_vocabulary_is_what_the_model_says_most(own, build, monkeypatch):
     """Its answers count, and not what it is asked."""
     monkeypatch.setattr(text_head, "COUNTED", 8)
@@ -446,6 +469,28 @@ def test_prompts_of_ones_own(own, tmp_path, capsys):
     assert "3 prompts of asked.jsonl" in card
 
 
+def test_a_prompt_that_is_too_long_is_named_at_the_start(own, tmp_path, teacher, monkeypatch):
+    lines = [{"prompt": "the cat"}] * 40
+    lines[24] = {"prompt": "a" * 600}
+    file = tmp_path / "asked.jsonl"
+    file.write_text("\n".join(map(json.dumps, lines)))
+    with pytest.raises(InputError, match=r"prompt 25 \('aaa.*it is too long for this model"):
+        recipes.train("text-head", own, stage="medusa", data=file, steps=1)
+    lines[24] = {"prompt": "the cat saw the dog"}
+    file.write_text("\n".join(map(json.dumps, lines)))
+    together = repr(text_prompts.FilePrompts(file, teacher)._ids([one["prompt"] for one in lines]))
+    sizes = []
+    process = text_prompts.process_texts
+
+    def processed(tokenizer, texts, device):
+        sizes.append(len(texts))
+        return process(tokenizer, texts, device)
+
+    monkeypatch.setattr(text_prompts, "process_texts", processed)
+    assert text_prompts.FilePrompts(file, teacher).key == together
+    assert {*sizes} == {1}  # all of a large file, padded to the longest, would fill the memory
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -470,6 +515,12 @@ def test_lines_that_are_no_prompts(own, tmp_path, text, message):
         ({"stage": "eagle3", "reference": "eagle3"}, "heads/eagle3"),
         ({"stage": "eagle3", "settings": {"vocabulary": "9999"}}, "vocabulary must be below"),
         ({"stage": "eagle", "settings": {"vocabulary": "40"}}, "setting of eagle"),
+        (
+            {"stage": "eagle", "settings": {"num_layers": "0"}},
+            "num_layers of eagle must be 1 or more",
+        ),
+        ({"stage": "medusa", "settings": {"blocks": "0"}}, "blocks of medusa must be 1 or more"),
+        ({"stage": "medusa", "settings": {"heads": "0"}}, "heads of medusa must be 1 or more"),
         ({"stage": "eagle3", "settings": {"output": "mine"}}, "output must be own or target"),
         ({"stage": "dflash", "settings": {"output": "mine"}}, "output must be own or target"),
     ],

@@ -125,6 +125,8 @@ def test_ranks_are_those_of_scipy():
     found = rank_correlation(*(torch.from_numpy(x) for x in (one, other)))
     assert found == pytest.approx(spearmanr(one, other).statistic)
     assert rank_correlation(torch.arange(4.0), torch.zeros(4)) == 0
+    many = torch.arange(200_000.0)  # whose pairs would take 300 GB
+    assert rank_correlation(many, -many) == pytest.approx(-1)
 
 
 def test_what_asking_is_worth():

@@ -181,7 +181,8 @@ def test_descriptions_give_labelled_tokens(pair, monkeypatch):
 
     monkeypatch.setattr(recipe, "in_false", all_in_false)
     monkeypatch.setattr(VlmJudgeRecipe, "gathered", lambda self, *_: labelled(None, None, 0))
-    made = VlmJudgeRecipe(TrainConfig(out=pair / "x", steps=1, batch_size=4), pair)
+    large = 2**62  # as any seed that may be given
+    made = VlmJudgeRecipe(TrainConfig(out=pair / "x", steps=1, batch_size=4, seed=large), pair)
     asked = made._asked("train", 5)
     monkeypatch.setattr(recipe, "ends_false", lambda *_: False)
     states, labels, probs = labels_of(made, asked)

@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from ....errors import InputError
-from ....files import write_json
+from ....files import atomic_folder, write_json
 from ..published.attention import HeadAttention
 from ..published.dflash import DFlashNetwork
 from ..published.eagle1 import EagleNetwork, MsdNetwork
@@ -51,7 +51,7 @@ def write_head(
         verifier: the target's `name_or_path` and `architectures`, for speculators.
 
     Raises:
-        InputError: the head can't be written in the format.
+        InputError: the head can't be written in the format, or the system refuses.
     """
     known = formats_of(head)
     if format is not None and format not in known:
@@ -61,11 +61,10 @@ def write_head(
         )
     config, tensors, file = known[format or next(iter(known))](head, dict(verifier or {}))
     config |= {key: head.config[key] for key in (FIT, BORROWS) if key in head.config}
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
     plain = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
-    save_file(plain, folder / file)
-    write_json(folder / "config.json", config)
+    with atomic_folder(Path(folder)) as part:
+        save_file(plain, part / file)
+        write_json(part / "config.json", config)
 
 
 def formats_of(head: PublishedHead) -> dict[str, Callable[[PublishedHead, dict[str, Any]], Layout]]:
