@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from mmspec import assets
 from mmspec.errors import InputError
@@ -56,8 +57,8 @@ def test_readers_skip_the_mark(marked, tmp_path):
     assert read_metadata(marked("m.jsonl", json.dumps(line))) == [line]
     suite = load_suite(str(marked("own.yaml", (SUITES / "speed.yaml").read_text())))
     assert suite.source == "prompts"
-    (tmp_path / "1.png").touch()
-    (tmp_path / "2.png").touch()
+    for name in ("1.png", "2.png"):
+        Image.new("RGB", (2, 2)).save(tmp_path / name)
     rows = [{"image": f"{n}.png", "question": "what?"} for n in (1, 2)]
     text = "\n".join(map(json.dumps, rows))
     assert FilePrompts(marked("own.jsonl", text)).described.startswith("1 pictures")

@@ -160,7 +160,7 @@ def test_same_lines_and_pictures_as_in_this_process(here, two):
 
 def test_alone_is_one_after_the_other_on_one_actor(two, tmp_path):
     watched = two._job.configs
-    watched.notes.unlink()
+    watched.notes.unlink(missing_ok=True)
     units = [Unit("speed", first) for first in range(4)]
     with RunFolder(tmp_path, {}) as folder:
         for outcome, unit in zip(two.run(units, alone=True), units, strict=True):
@@ -175,6 +175,7 @@ def test_alone_is_one_after_the_other_on_one_actor(two, tmp_path):
 
 
 def test_who_does_not_start_is_not_waited_for(two, monkeypatch):
+    assert len(list(two.run(QUALITY[:1], alone=True))) == 1  # both are there by then
     monkeypatch.setattr(two, "_count", 3)
     monkeypatch.setattr(two, "_share", {"num_cpus": 99})
     monkeypatch.setattr(ray_executor, "START_SECONDS", 0.5)
