@@ -25,7 +25,7 @@ from pydantic import (
 from ..errors import InputError
 from ..files import to_json
 from ..picture import WEB_FORMATS, check_picture
-from ..pipelines.vlm.chat import conversation
+from ..pipelines.vlm.chat import conversation as check_conversation
 
 Seed = Annotated[int, Field(ge=0, lt=2**53)]
 _DATA = re.compile(r"data:image/[a-z+.-]+;base64,(.*)", re.DOTALL)
@@ -212,7 +212,7 @@ class ChatRequest(_Labelled):
             raise InputError(
                 f"the messages have {characters:,} characters, more than {limits.characters:,}"
             )
-        conversation(told)
+        check_conversation(told)
         return told
 
 

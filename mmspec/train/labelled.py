@@ -53,5 +53,5 @@ def gathered(
                 told.update(end - first)
         found = tuple(torch.cat(part) for part in zip(*parts, strict=True))
         write_cached(file, found)
-        shutil.rmtree(kept)
+        shutil.rmtree(kept, ignore_errors=True)
     return found

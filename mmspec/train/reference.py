@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 CHECKPOINT = "checkpoint.pt"
@@ -21,13 +22,14 @@ def kept_reference(out: Path, folder: Path) -> Path:
     """
     kept = out / "reference"
     if (out / CHECKPOINT).exists():
-        return kept.absolute() if kept.is_dir() else folder
+        return kept if kept.is_dir() else folder
     if folder.is_dir():
         part = out / f"reference.{os.getpid()}"  # several processes may each make one
-        shutil.copytree(folder, part)
-        shutil.rmtree(kept, ignore_errors=True)  # of a run whose checkpoint was deleted
         try:
-            part.rename(kept)
-        except OSError:  # another process was there first
-            shutil.rmtree(part)
+            shutil.copytree(folder, part, dirs_exist_ok=True)
+            shutil.rmtree(kept, ignore_errors=True)  # of a run whose checkpoint was deleted
+            with suppress(OSError):  # another process was there first
+                part.rename(kept)
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
     return folder

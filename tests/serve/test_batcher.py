@@ -76,6 +76,14 @@ def busy(line) -> None:
         time.sleep(0.01)
 
 
+def together(line, *names: str) -> None:
+    """Let these run in one batch, behind a first job."""
+    busy(line)
+    for name in names:
+        line.ask(name)
+    line.model.gate.set()
+
+
 def test_jobs_of_one_key_run_together_and_the_longest_wait_goes_first(line):
     busy(line)
     line.ask("a", "warm")
@@ -91,10 +99,7 @@ def test_jobs_of_one_key_run_together_and_the_longest_wait_goes_first(line):
 
 
 def test_one_that_can_t_run_does_not_take_others_along(line):
-    busy(line)
-    for name in ("a", "wrong", "b"):
-        line.ask(name)
-    line.model.gate.set()
+    together(line, "a", "wrong", "b")
     line.wait(4)
     assert line.model.batches == [["first"], ["a"], ["b"]]
     assert tuple(line.heard["wrong"][0].value) == (400, "this can't be")
@@ -103,10 +108,7 @@ def test_one_that_can_t_run_does_not_take_others_along(line):
 def test_those_beside_one_that_can_t_run_still_run_together():
     """Fifteen in four batches, not one by one."""
     line = Line(rows=16, waiting=20)
-    busy(line)
-    for n in range(16):
-        line.ask("wrong" if n == 5 else f"{n}")
-    line.model.gate.set()
+    together(line, *("wrong" if n == 5 else f"{n}" for n in range(16)))
     line.wait(17)
     line.batcher.close()
     assert sorted(map(len, line.model.batches[1:])) == [1, 2, 4, 8]
@@ -117,10 +119,7 @@ def test_those_beside_one_that_can_t_run_still_run_together():
 
 
 def test_who_leaves_while_a_batch_fails_does_not_run_again(line):
-    busy(line)
-    for name in ("wrong", "leaves", "b"):
-        line.ask(name)
-    line.model.gate.set()
+    together(line, "wrong", "leaves", "b")
     line.wait(4)
     assert line.model.batches == [["first"], ["b"]]
     assert [one.kind for one in line.heard["leaves"]] == ["error"]
@@ -135,10 +134,7 @@ def test_no_client_sees_a_trace(line, caplog):
 
 
 def test_what_breaks_takes_nobody_along_who_has_heard_nothing(line, caplog):
-    busy(line)
-    for name in ("a", "broken", "b"):
-        line.ask(name)
-    line.model.gate.set()
+    together(line, "a", "broken", "b")
     line.wait(5)  # a's half, its error, broken's error, b's and the first one's usage
     assert [one.kind for one in line.heard["a"]] == ["text", "error"]
     assert [one.kind for one in line.heard["b"]] == ["usage"]
@@ -150,10 +146,7 @@ def test_what_breaks_takes_nobody_along_who_has_heard_nothing(line, caplog):
 
 
 def test_a_batch_that_breaks_and_breaks_again_row_by_row_is_one(line, caplog):
-    busy(line)
-    for _ in range(3):
-        line.ask("mute")
-    line.model.gate.set()
+    together(line, *["mute"] * 3)
     line.wait(4)
     assert [one.kind for one in line.heard["mute"]] == ["error"] * 3
     assert line.batcher.healthy

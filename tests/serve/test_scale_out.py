@@ -17,6 +17,7 @@ import httpx
 import pytest
 from serving import free_port, running
 
+from mmspec.cli.main import main
 from mmspec.errors import InputError
 from mmspec.serve.batcher import BROKEN, ENDS
 from mmspec.serve.jobs import News
@@ -359,6 +360,33 @@ def test_more_replicas_than_there_is_room_for_are_refused(device, has, wrong):
         return
     with pytest.raises(InputError, match=wrong):
         check_room(here, 4, has)
+
+
+def test_room_is_looked_for_on_this_machine_alone(monkeypatch):
+    """In one line; others' clusters may grow."""
+    from mmspec.serve import scale_out
+
+    def start(**_):
+        raise RuntimeError("seen")
+
+    monkeypatch.setattr(scale_out.ray, "init", lambda **_: None)
+    monkeypatch.setattr(scale_out.ray, "cluster_resources", lambda: {"CPU": 3.0})
+    monkeypatch.setattr(scale_out.serve, "start", start)
+    asked = [Offered("vlm", "embedded-vlm")], ServeLimits(), (4, 8)
+    with pytest.raises(InputError, match=r"^4 replicas need 4 CPUs"), scale_out.scaled_out(*asked):
+        pass
+    with pytest.raises(InputError, match="seen"), scale_out.scaled_out(*asked, "far:6379"):
+        pass
+
+
+def test_a_device_of_a_cluster_is_not_looked_for_here(capsys, monkeypatch):
+    def never(device):
+        raise AssertionError(device)
+
+    monkeypatch.setattr("mmspec.cli.serve.check_device", never)
+    command = ["serve", "--cluster", "far:6379", "--device", "cuda", "--port", str(free_port())]
+    assert main(command) == 2
+    assert "--cluster is for --replicas" in capsys.readouterr().err
 
 
 def test_the_front_tells_its_own_figures_only():

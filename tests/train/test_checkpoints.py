@@ -17,6 +17,7 @@ from mmspec.files import locked
 from mmspec.train import recipes
 from mmspec.train.parallel import Processes
 from mmspec.train.routing import RANKS, BestRanked
+from mmspec.train.stopping import heard
 from mmspec.train.trainer import FREE, TrainConfig, Trainer
 
 
@@ -308,3 +309,18 @@ def test_a_signal_ends_a_run_between_two_steps_with_a_checkpoint(config, sent, e
     kept = torch.load(config.out / "checkpoint.pt", weights_only=True)
     assert kept["step"] == 2
     assert Trainer(Toy(), replace(config, steps=5)).run()["step"] == 5
+
+
+def test_signals_of_one_of_several_processes_and_ignored_ones_stay_as_they_are():
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        usual = signal.getsignal(signal.SIGTERM)
+        with heard(False):
+            assert signal.getsignal(signal.SIGTERM) == usual
+        with heard() as stop:
+            assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+            assert signal.getsignal(signal.SIGTERM) != usual
+            stop.end()  # nothing has come
+        assert signal.getsignal(signal.SIGTERM) == usual
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -12,7 +12,7 @@ import pytest
 
 from mmspec.eval import report as package
 from mmspec.eval.report import plots
-from mmspec.eval.report.figure import figure
+from mmspec.eval.report.figure import figure, methods_on_y
 from mmspec.eval.report.frontier import calls_frontier, frontier
 from mmspec.eval.report.labels import in_lines, place_labels
 from mmspec.eval.report.samples import read_samples
@@ -89,6 +89,10 @@ def test_a_long_name_stands_on_several_lines_within_the_figure():
     assert "".join(lines) == long
     assert lines == ["draft[", "target_compressor=draft-attention,", "target_cache=speckv]@greedy"]
     assert in_lines("draft[target_cache=speckv]@greedy") == "draft[target_cache=speckv]@greedy"
+    assert plots.lines_of(["plain", long]) == 1 + 1.5  # lines of room on an axis
+    with figure("y", 3) as (_, axes):
+        methods_on_y(axes, ["plain", long])
+        assert [tick.get_text() for tick in axes.get_yticklabels()] == ["plain", "\n".join(lines)]
     points = {long: (0.5, 0.5), "plain": (1.0, 1.0), "sjd": (0.0, 0.0)}
     with figure("x", 3.7) as (canvas, axes):
         axes.plot(*zip(*points.values(), strict=True), "o")

@@ -370,6 +370,11 @@ def test_a_conversation_that_is_too_long_is_named(folder, prompts):
     check_conversations(pipe, items, 100)
     with pytest.raises(mmspec.InputError, match=r"conversation 1 may take \d+ tokens"):
         check_conversations(pipe, items, 250)
+    # behind these, positions would turn at another speed
+    rope = {"rope_type": "dynamic", "original_max_position_embeddings": 60}
+    pipe.model.config.rope_parameters = {**pipe.model.config.rope_parameters, **rope}
+    with pytest.raises(mmspec.InputError, match="the model has 60 positions"):
+        check_conversations(pipe, items, 100)
 
 
 def test_a_turn_that_becomes_too_long_names_its_sample(capsys, folder, tmp_path, monkeypatch):
